@@ -1,0 +1,389 @@
+//! The messages of the contract.
+
+use base64::Engine as _;
+use model_manifest::Manifest;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Sent by a node that wants to join.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Join {
+    pub protocol_version: u32,
+    pub node: NodeInfo,
+}
+
+/// Who a node is and what it has. Does not change while it is connected.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeInfo {
+    /// Kept in the node's data folder; the same after a restart.
+    pub id: String,
+    /// For people: the host name unless configured.
+    pub name: String,
+    /// Of the `llm-router` binary.
+    pub version: String,
+    /// `linux`, `macos`, `windows`.
+    pub os: String,
+    /// `x86_64`, `aarch64`.
+    pub arch: String,
+    /// Identifies the machine, so that local folders are only offered to nodes on the router's own.
+    pub machine_id: String,
+    /// Devices the node serves with. Empty or only `cpu`: refused unless the router allows the CPU.
+    pub devices: Vec<DeviceInfo>,
+    pub engines: Vec<EngineSummary>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DeviceInfo {
+    /// `cuda:0`, `metal:0`, `cpu`.
+    pub id: String,
+    /// `cuda`, `metal`, `vulkan`, `d3d12`, `cpu`.
+    pub kind: String,
+    /// As the vendor calls it.
+    pub name: String,
+    /// Bytes; of a device that shares the machine's memory: what it may use of it.
+    pub memory_total: u64,
+    /// Driver name and version where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+}
+
+/// A plugin the node has found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EngineSummary {
+    pub id: String,
+    pub version: String,
+    pub runtimes: Vec<String>,
+    pub architectures: Vec<String>,
+    pub formats: Vec<String>,
+    /// Device kinds it can use.
+    pub devices: Vec<String>,
+    pub capabilities: Vec<String>,
+    /// sha256 of the library, lower-case hex.
+    pub sha256: String,
+    pub state: EngineState,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum EngineState {
+    Available,
+    /// Found, and not used: another ABI, a broken manifest, …
+    Refused { reason: String },
+}
+
+/// One line of `GET /v1/status`: the whole state, so a reader needs only the last line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeStatus {
+    /// Rises by one a line.
+    pub sequence: u64,
+    pub models: Vec<ModelStatus>,
+    pub memory: MemoryStatus,
+    /// Requests running on the node.
+    pub requests_running: u32,
+    pub requests_waiting: u32,
+    /// The node is ending: it takes no new requests.
+    #[serde(default)]
+    pub draining: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryStatus {
+    /// Bytes.
+    pub ram_total: u64,
+    pub ram_available: u64,
+    pub devices: Vec<DeviceMemory>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DeviceMemory {
+    pub device: String,
+    /// Bytes.
+    pub total: u64,
+    pub used: u64,
+}
+
+/// A registered model as one node sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ModelStatus {
+    pub id: String,
+    /// Of the manifest this is about.
+    pub fingerprint: String,
+    #[serde(flatten)]
+    pub state: ModelState,
+    /// Optional files that are not there, and why. The model works without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum ModelState {
+    /// Not looked at yet, or waiting for another download.
+    Waiting,
+    Downloading {
+        bytes_done: u64,
+        bytes_total: u64,
+        /// The files being fetched now.
+        files: Vec<String>,
+    },
+    Verifying {
+        bytes_done: u64,
+        bytes_total: u64,
+    },
+    /// Verified and runnable here; the first request loads it.
+    Ready {
+        engine: String,
+        engine_version: String,
+        device: String,
+    },
+    Loading {
+        engine: String,
+        engine_version: String,
+        device: String,
+        /// 0 to 1.
+        progress: f32,
+    },
+    /// In a worker.
+    Loaded {
+        engine: String,
+        engine_version: String,
+        device: String,
+        /// Tokens.
+        context_length: u32,
+        sequences_max: u32,
+        /// Process id of the worker.
+        worker: u32,
+    },
+    /// This node cannot run it: which engine, device or architecture is missing.
+    Unsupported { reason: String },
+    /// It could run here and does not: what failed and what to do.
+    Failed {
+        reason: String,
+        /// The node tries again by itself.
+        retrying: bool,
+    },
+}
+
+impl ModelState {
+    /// A request may be sent: it is in a worker, or the request itself brings that about.
+    pub fn is_ready(&self) -> bool {
+        matches!(self, ModelState::Ready { .. } | ModelState::Loading { .. } | ModelState::Loaded { .. })
+    }
+}
+
+/// What the router wants on a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DesiredModels {
+    pub models: Vec<DesiredModel>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DesiredModel {
+    pub fingerprint: String,
+    pub manifest: Manifest,
+    #[serde(default)]
+    pub settings: ModelSettings,
+}
+
+/// What the operator set for a model; `None` is the node's default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ModelSettings {
+    /// Longest sequence, prompt and answer, in tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_length: Option<u32>,
+    /// How many sequences run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequences_max: Option<u32>,
+    /// Engine-specific options.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    #[schema(value_type = Object)]
+    pub options: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Bytes `start..end` of a text in which spellings of control tokens stay text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiteralRange {
+    pub start: u32,
+    pub end: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GenerateRequest {
+    /// The caller's `x-request-id`.
+    pub request_id: String,
+    pub model: String,
+    /// The manifest the router means; another one on the node is a 503.
+    pub fingerprint: String,
+    pub prompt: Prompt,
+    pub sampling: Sampling,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Prompt {
+    Text {
+        text: String,
+        #[serde(default)]
+        literal: Vec<LiteralRange>,
+    },
+    Tokens(Vec<u32>),
+}
+
+/// The same fields and meanings as the engine ABI's sampling.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sampling {
+    pub temperature: f32,
+    pub top_p: f32,
+    pub top_k: u32,
+    pub min_p: f32,
+    /// `None`: the node draws one.
+    pub seed: Option<u64>,
+    pub presence_penalty: f32,
+    pub frequency_penalty: f32,
+    pub repetition_penalty: f32,
+    pub logit_bias: Vec<(u32, f32)>,
+    /// 0: up to the end of the context.
+    pub tokens_max: u32,
+    pub tokens_min: u32,
+    pub stop: Vec<String>,
+    pub stop_tokens: Vec<u32>,
+    pub ignore_end_tokens: bool,
+    pub logprobs: Option<u32>,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Sampling {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            seed: None,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            repetition_penalty: 1.0,
+            logit_bias: Vec::new(),
+            tokens_max: 0,
+            tokens_min: 0,
+            stop: Vec::new(),
+            stop_tokens: Vec::new(),
+            ignore_end_tokens: false,
+            logprobs: None,
+        }
+    }
+}
+
+/// One line of the answer to `POST /v1/generate`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum GenerateEvent {
+    /// The model is on its way into a worker; 0 to 1. Comes again while it goes on, so the router can keep its client.
+    Loading { progress: f32 },
+    /// The sequence runs.
+    Started {
+        prompt_tokens: u32,
+        cached_tokens: u32,
+        engine: String,
+        engine_version: String,
+        /// Ids that end a reply.
+        end_tokens: Vec<u32>,
+    },
+    Token(Token),
+    Finished { reason: FinishReason, completion_tokens: u32 },
+    /// Nothing comes after it.
+    Failed(ApiError),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Token {
+    pub id: u32,
+    #[serde(flatten)]
+    pub bytes: TokenBytes,
+    /// A control token (`<|channel|>`): not text, `bytes` is its spelling.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub control: bool,
+    /// The chosen token first, then the most likely, best first. Empty unless asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logprobs: Vec<TokenLogprob>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TokenLogprob {
+    pub id: u32,
+    pub logprob: f32,
+    #[serde(flatten)]
+    pub bytes: TokenBytes,
+}
+
+/// A token's bytes: as text where they are whole UTF-8, else in base64. One of the two is set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenBytes {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+}
+
+impl TokenBytes {
+    pub fn to_vec(&self) -> Vec<u8> {
+        match (&self.text, &self.base64) {
+            (Some(text), _) => text.clone().into_bytes(),
+            // What is no base64 cannot come from our node; as an empty token it harms nothing.
+            (None, Some(b)) => base64::engine::general_purpose::STANDARD.decode(b).unwrap_or_default(),
+            (None, None) => Vec::new(),
+        }
+    }
+}
+
+impl From<Vec<u8>> for TokenBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => TokenBytes { text: Some(text), base64: None },
+            Err(e) => TokenBytes {
+                text: None,
+                base64: Some(base64::engine::general_purpose::STANDARD.encode(e.as_bytes())),
+            },
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    Stop,
+    Length,
+    Cancelled,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TokenizeRequest {
+    pub model: String,
+    pub fingerprint: String,
+    pub text: String,
+    #[serde(default)]
+    pub literal: Vec<LiteralRange>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TokenizeReply {
+    pub ids: Vec<u32>,
+}
+
+/// An error on its way to the caller. The log has its own words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// HTTP status the router answers with.
+    pub status: u16,
+    /// Stable, snake_case.
+    pub code: String,
+    /// Names the thing and the numbers.
+    pub message: String,
+    /// What to do next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The same request may go through on another node or later.
+    #[serde(default)]
+    pub retry: bool,
+}
