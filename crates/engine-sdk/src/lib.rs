@@ -1,1 +1,21 @@
-//! engine-sdk
+//! The comfortable side of the engine ABI, for engines in Rust.
+//!
+//! An engine implements [`Engine`] and [`Model`] and exports itself; scheduling, tokenizing,
+//! sampling and the C table come from here.
+
+mod batch;
+mod engine;
+mod progress;
+mod status;
+mod tokenize;
+mod types;
+
+pub use batch::{Batch, Logits, Row, Slot};
+pub use engine::{Engine, Model};
+pub use progress::Progress;
+pub use status::{Status, StatusCode};
+pub use tokenize::{Piece, Tokenize};
+pub use types::{
+    Device, DeviceBytes, DeviceNeed, EngineInfo, Estimate, MemoryUse, ModelFile, ModelFiles, ModelSpec,
+    Settings,
+};

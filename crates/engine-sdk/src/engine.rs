@@ -1,0 +1,73 @@
+//! What an engine writes: [`Engine`] and [`Model`]. Everything else of a plugin comes from this crate.
+
+use std::sync::Arc;
+
+use crate::{
+    Batch, Device, DeviceBytes, EngineInfo, Estimate, Logits, MemoryUse, ModelFiles, ModelSpec, Progress,
+    Settings, Slot, Status, Tokenize,
+};
+
+/// An engine: what it is, where it can run, and how it loads a model.
+///
+/// Export it with [`export_engine!`](crate::export_engine). A panic in any of these becomes an `INTERNAL` status; the
+/// host then ends the process. Nothing here may print to stdout, install signal handlers or end the process.
+pub trait Engine: 'static {
+    type Model: Model;
+
+    fn info() -> EngineInfo;
+
+    /// The devices there are on this machine, best first. Asked anew each time; must not allocate on them.
+    fn devices() -> Result<Vec<Device>, Status>;
+
+    /// What a load with these settings would take. Reads headers only, in well under a second.
+    fn estimate(files: &ModelFiles, settings: &Settings) -> Result<Estimate, Status>;
+
+    /// Loads a model. `budget` has the bytes that may be used on each device, as [`Engine::estimate`] counts them
+    /// (mapped weights not included); empty: whatever is free. Settings that are `None` are chosen to fit it; what does
+    /// not fit at all is refused with `OOM_VRAM` or `OOM_RAM` and both numbers. The process holds one model at a time.
+    fn load(
+        files: &ModelFiles,
+        settings: &Settings,
+        budget: &[DeviceBytes],
+        progress: &mut Progress<'_>,
+    ) -> Result<Self::Model, Status>;
+}
+
+/// A loaded model. Scheduling, sampling, stop strings and events are not its business: it turns tokens into logits.
+///
+/// All methods are called from one thread at a time, with one exception made by type: the tokenizer is shared.
+/// Dropping it frees everything.
+pub trait Model: Send + 'static {
+    /// Asked once after loading.
+    fn spec(&self) -> ModelSpec;
+
+    /// Asked once after loading; used from any thread, also while a step runs.
+    fn tokenizer(&self) -> Arc<dyn Tokenize>;
+
+    /// A sequence of at most `tokens_max` positions (prompt and answer) begins in a slot that is free. An error ends
+    /// that sequence alone; the slot then counts as free and `end` is not called for it.
+    fn start(&mut self, slot: Slot, tokens_max: u32) -> Result<(), Status>;
+
+    /// The sequence has ended: its KV is to be gone when this returns.
+    fn end(&mut self, slot: Slot);
+
+    /// Runs the rows of `batch` through the model, appends their keys and values to the KV of their slots, and writes
+    /// the logits of those that want them. A row attends to its own slot's earlier positions and to itself, causally.
+    ///
+    /// The result of a row must not depend on which other rows are in the batch, nor on how its prompt was cut into
+    /// chunks, beyond rounding.
+    ///
+    /// # Errors
+    /// Ends every running sequence with that status. Slots are then freed by `end` as usual.
+    fn forward(
+        &mut self,
+        batch: &Batch,
+        logits: &mut Logits<'_>,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Status>;
+
+    /// What is in use now, for the operator.
+    fn memory(&self) -> MemoryUse {
+        MemoryUse::default()
+    }
+}
