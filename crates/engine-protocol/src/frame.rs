@@ -16,6 +16,10 @@ pub enum FrameError {
     TooLong(usize),
     #[error("a frame of {length} bytes could not be understood")]
     Decode { length: usize, source: postcard::Error },
+    #[error("a frame of {length} bytes has {left} bytes after its message")]
+    Trailing { length: usize, left: usize },
+    #[error("a message could not be written as a frame")]
+    Encode { source: postcard::Error },
 }
 
 /// What each side says first. The layout is the same for ever.
@@ -49,7 +53,7 @@ pub fn encode_frame<M: Serialize>(message: &M, out: &mut Vec<u8>) -> Result<(), 
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     let buffer = std::mem::take(out);
-    *out = postcard::to_extend(message, buffer).map_err(|source| FrameError::Decode { length: 0, source })?;
+    *out = postcard::to_extend(message, buffer).map_err(|source| FrameError::Encode { source })?;
     let length = out.len() - start - 4;
     if length > FRAME_BYTES_MAX {
         out.truncate(start);
@@ -78,6 +82,10 @@ impl FrameReader {
     }
 
     /// The next whole message, `None` until more bytes come. After an error the connection cannot be used further.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator cannot choose its message type at each call"
+    )]
     pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
         let Some(head) = self.buffer[self.at..].first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*head) as usize;
@@ -86,7 +94,11 @@ impl FrameReader {
         }
         let start = self.at + 4;
         let Some(body) = self.buffer.get(start..start + length) else { return Ok(None) };
-        let message = postcard::from_bytes(body).map_err(|source| FrameError::Decode { length, source })?;
+        let (message, left) =
+            postcard::take_from_bytes::<M>(body).map_err(|source| FrameError::Decode { length, source })?;
+        if !left.is_empty() {
+            return Err(FrameError::Trailing { length, left: left.len() });
+        }
         self.at = start + length;
         Ok(Some(message))
     }

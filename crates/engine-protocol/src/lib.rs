@@ -6,9 +6,12 @@
 //!
 //! **Invariant:** one frame is at most [`FRAME_BYTES_MAX`]; a longer one ends the connection, it is never allocated.
 
+mod environment;
 mod frame;
 mod message;
+mod status;
 
+pub use environment::{WORKER_ENVIRONMENT, is_worker_variable};
 pub use frame::{FRAME_BYTES_MAX, FrameError, FrameReader, HELLO_BYTES, Hello, encode_frame};
 pub use message::*;
 

@@ -32,20 +32,45 @@ pub enum ToWorker {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToNode {
     Opened(EngineInfo),
-    Estimated { call: CallId, estimate: Estimate },
-    /// `total` 0: unknown. Any change of `done` or `phase` is progress for the watchdogs.
-    Progress { phase: Phase, done: u64, total: u64 },
-    Loaded { call: CallId, loaded: Loaded },
-    Tokenized { call: CallId, ids: Vec<u32> },
-    Stats { call: CallId, stats: Stats },
+    Estimated {
+        call: CallId,
+        estimate: Estimate,
+    },
+    /// `total` 0: unknown. Each one is a sign of life for the watchdogs, whether `done` rose or not.
+    Progress {
+        phase: Phase,
+        done: u64,
+        total: u64,
+    },
+    Loaded {
+        call: CallId,
+        loaded: Loaded,
+    },
+    Tokenized {
+        call: CallId,
+        ids: Vec<u32>,
+    },
+    Stats {
+        call: CallId,
+        stats: Stats,
+    },
     /// The call failed (call 0: opening the plugin).
-    Failed { call: CallId, status: Status },
+    Failed {
+        call: CallId,
+        status: Status,
+    },
     /// All events of one step, in the order they happened.
     Events(Vec<Event>),
     /// A step failed as a whole: every running sequence has ended with this status.
-    StepFailed { status: Status },
+    StepFailed {
+        status: Status,
+    },
     /// A line the engine logged through the ABI, with the sequence it was about (0: none).
-    Log { level: LogLevel, message: String, sequence: SequenceId },
+    Log {
+        level: LogLevel,
+        message: String,
+        sequence: SequenceId,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -249,11 +274,19 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum EventKind {
     /// The sequence was admitted; its prompt has this many tokens, of which so many were found in the cache.
-    Started { prompt_tokens: u32, cached_tokens: u32 },
+    Started {
+        prompt_tokens: u32,
+        cached_tokens: u32,
+    },
     Token(Token),
-    Finished { reason: FinishReason, completion_tokens: u32 },
+    Finished {
+        reason: FinishReason,
+        completion_tokens: u32,
+    },
     /// This sequence alone failed.
-    Failed { status: Status },
+    Failed {
+        status: Status,
+    },
 }
 
 /// One generated token, end tokens included.
