@@ -3,6 +3,13 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::paths::{PathError, check_path, check_paths, check_repo_id, check_revision, is_commit, is_sha256};
+
+/// Files a manifest may name; the largest models have some hundred shards.
+pub const FILES_MAX: usize = 4096;
+/// Bytes one file may claim: 16 TiB, beyond any model and far from the end of u64 sums.
+pub const FILE_BYTES_MAX: u64 = 16 << 40;
+
 /// How the weights are stored. Fixed at registration; nothing falls back from one to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -68,7 +75,7 @@ pub enum FileRole {
 /// One file of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ManifestFile {
-    /// Name in the model's directory as engines see it: relative, `/`-separated, checked by [`crate::manifest`].
+    /// Name in the model's directory as engines see it: relative, `/`-separated, checked by [`crate::paths`].
     pub name: String,
     pub role: FileRole,
     /// Bytes.
@@ -133,8 +140,88 @@ impl Manifest {
         self.files.iter().find(|f| f.name == name)
     }
 
+    /// What a node asks of a manifest before it follows it: safe names, plausible sizes, whole hashes, a primary file.
+    pub fn check(&self) -> Result<(), ManifestError> {
+        if self.files.len() > FILES_MAX {
+            return Err(ManifestError::TooManyFiles { count: self.files.len() });
+        }
+        check_paths(self.files.iter().map(|f| f.name.as_str()))?;
+        if self.file(&self.primary).is_none_or(|f| f.optional) {
+            return Err(ManifestError::Primary { file: self.primary.clone() });
+        }
+        if let Source::Hub { repo, revision, commit } = &self.source {
+            check_repo_id(repo)?;
+            check_revision(revision)?;
+            if !is_commit(commit) {
+                return Err(ManifestError::Commit { commit: commit.clone() });
+            }
+        }
+        self.files.iter().try_for_each(ManifestFile::check)
+    }
+
     /// Bytes a node has to hold at most: every file, optional ones included.
     pub fn total_bytes(&self) -> u64 {
         self.files.iter().map(|f| f.size).sum()
     }
 }
+
+impl ManifestFile {
+    /// The path in its repository.
+    pub fn path(&self) -> &str {
+        self.repo_path.as_deref().unwrap_or(&self.name)
+    }
+
+    /// Whether somebody with these runtimes has a use for the file. `"gpt-oss/metal"` among them also stands for
+    /// `"gpt-oss"`, not the other way round.
+    pub fn is_for(&self, runtimes: &[impl AsRef<str>]) -> bool {
+        self.runtimes.is_empty()
+            || self.runtimes.iter().any(|wanted| {
+                runtimes.iter().map(AsRef::as_ref).any(|have| {
+                    have == wanted
+                        || have.strip_prefix(wanted.as_str()).is_some_and(|rest| rest.starts_with('/'))
+                })
+            })
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        let file = || self.name.clone();
+        check_path(self.path())?;
+        if !is_sha256(&self.sha256) {
+            return Err(ManifestError::Hash { file: file() });
+        }
+        // It becomes the name of a file in the cache.
+        if self.git_oid.as_deref().is_some_and(|oid| !is_commit(oid)) {
+            return Err(ManifestError::Hash { file: file() });
+        }
+        if self.size > FILE_BYTES_MAX {
+            return Err(ManifestError::Size { file: file(), size: self.size });
+        }
+        if let Some(other) = &self.repo {
+            check_repo_id(&other.repo)?;
+            if !is_commit(&other.commit) {
+                return Err(ManifestError::Commit { commit: other.commit.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a manifest is not followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    #[error(transparent)]
+    Name(#[from] PathError),
+    #[error("the manifest names {count} files, {FILES_MAX} are allowed")]
+    TooManyFiles { count: usize },
+    #[error("the manifest's primary file `{file}` is not among its required files")]
+    Primary { file: String },
+    #[error("`{commit}` is not a commit of 40 hex digits")]
+    Commit { commit: String },
+    #[error("file {file} has no whole hash in the manifest")]
+    Hash { file: String },
+    #[error("file {file} claims {size} bytes, {FILE_BYTES_MAX} are allowed")]
+    Size { file: String, size: u64 },
+}
+
+#[cfg(test)]
+mod tests;
