@@ -1,0 +1,173 @@
+//! The loop of the engine's thread: does what the node asks, steps while there is work, waits otherwise.
+
+use engine_protocol::{
+    CallId, Event, EventKind, FinishReason, LogLevel, Open, Phase, SequenceId, Status, StatusCode, Submit,
+    ToNode, ToWorker,
+};
+
+use crate::abi_in::broken;
+use crate::callbacks::{ProgressContext, SinkContext};
+use crate::engine::{Engine, Running};
+use crate::error::WorkerError;
+use crate::inbox::Inbox;
+use crate::lifetime;
+use crate::outbox::Outbox;
+
+/// Returns when the node has asked for the end and the engine is closed.
+pub fn serve(inbox: &'static Inbox, outbox: &'static Outbox) -> Result<(), WorkerError> {
+    let mut server = Server { inbox, outbox, engine: None, running: Running::new() };
+    loop {
+        // Everything that waits is taken up before the next step, so that sequences join the batch together.
+        let idle = server.running.is_empty();
+        match inbox.take(idle) {
+            Some(ToWorker::Shutdown) => break,
+            Some(message) => server.handle(message),
+            None => server.step(),
+        }
+    }
+    server.shut_down();
+    Ok(())
+}
+
+struct Server {
+    inbox: &'static Inbox,
+    outbox: &'static Outbox,
+    engine: Option<Engine>,
+    running: Running,
+}
+
+impl Server {
+    fn handle(&mut self, message: ToWorker) {
+        match message {
+            ToWorker::Open(open) => self.open(&open),
+            ToWorker::Estimate { call, model, settings } => self.answer(call, |engine| {
+                Ok(ToNode::Estimated { call, estimate: engine.estimate(&model, &settings)? })
+            }),
+            ToWorker::Load { call, model, settings, budget } => {
+                let progress = ProgressContext::new(self.inbox, self.outbox, Phase::Load);
+                self.answer(call, |engine| {
+                    Ok(ToNode::Loaded { call, loaded: engine.load(&model, &settings, &budget, &progress)? })
+                });
+            }
+            ToWorker::Tokenize { call, text, literal } => self.answer(call, |engine| {
+                Ok(ToNode::Tokenized { call, ids: engine.tokenize(&text, &literal)? })
+            }),
+            ToWorker::Stats { call } => {
+                self.answer(call, |engine| Ok(ToNode::Stats { call, stats: engine.stats()? }));
+            }
+            ToWorker::Submit(submit) => self.submit(&submit),
+            ToWorker::Cancel { sequence } => {
+                if let Some(engine) = &mut self.engine {
+                    engine.cancel(sequence);
+                }
+            }
+            ToWorker::Shutdown => unreachable!("ends the loop"),
+        }
+        // Plugins print through buffered streams; what they print belongs to what just happened.
+        lifetime::flush_c_streams();
+    }
+
+    fn open(&mut self, open: &Open) {
+        let opened = if self.engine.is_some() {
+            Err(Status::new(StatusCode::Unsupported, "already_opened", "this worker has an engine already"))
+        } else {
+            Engine::open(open, self.outbox).and_then(|mut engine| {
+                let info = engine.info()?;
+                self.inbox.set_canceller(Some(engine.canceller()));
+                self.engine = Some(engine);
+                Ok(info)
+            })
+        };
+        self.outbox.send(&match opened {
+            Ok(info) => ToNode::Opened(info),
+            Err(status) => ToNode::Failed { call: 0, status },
+        });
+    }
+
+    fn answer(&mut self, call: CallId, work: impl FnOnce(&mut Engine) -> Result<ToNode, Status>) {
+        let answer = self.engine().and_then(work).unwrap_or_else(|status| ToNode::Failed { call, status });
+        self.outbox.send(&answer);
+    }
+
+    fn engine(&mut self) -> Result<&mut Engine, Status> {
+        self.engine.as_mut().ok_or_else(|| {
+            Status::new(StatusCode::Unsupported, "engine_not_opened", "open an engine before anything else")
+        })
+    }
+
+    fn submit(&mut self, submit: &Submit) {
+        let sequence = submit.sequence;
+        let accepted = if self.running.contains_key(&sequence) {
+            Err(Status::new(
+                StatusCode::Unsupported,
+                engine_abi::REASON_SEQUENCE_EXISTS,
+                format!("sequence {sequence} is running already"),
+            ))
+        } else {
+            self.engine().and_then(|engine| engine.submit(submit))
+        };
+        match accepted {
+            Ok(()) => {
+                self.running.insert(sequence, 0);
+            }
+            Err(status) => self.send_events(vec![Event { sequence, kind: EventKind::Failed { status } }]),
+        }
+    }
+
+    fn step(&mut self) {
+        let Some(engine) = &mut self.engine else { return };
+        let progress = ProgressContext::new(self.inbox, self.outbox, Phase::Step);
+        let mut sink = SinkContext { running: &mut self.running, events: Vec::new(), complaints: Vec::new() };
+        let outcome = engine.step(&progress, &mut sink);
+        let SinkContext { events, complaints, .. } = sink;
+        if !events.is_empty() {
+            self.send_events(events);
+        }
+        for complaint in complaints {
+            self.outbox.log(LogLevel::Error, broken(complaint).message, 0);
+        }
+        match outcome {
+            Ok(0) if !self.running.is_empty() => {
+                let status = broken("it has no more work for sequences that have not ended".to_owned());
+                self.end_all(|_| EventKind::Failed { status: status.clone() });
+            }
+            Ok(_) => {}
+            // The node asked for the end: what is left ends in `shut_down`, in an orderly way.
+            Err(status) if status.code == StatusCode::Cancelled && self.inbox.stopping() => {}
+            Err(status) => {
+                self.running.clear();
+                self.outbox.send(&ToNode::StepFailed { status });
+            }
+        }
+        if self.running.is_empty() {
+            lifetime::flush_c_streams();
+        }
+    }
+
+    fn shut_down(mut self) {
+        self.end_all(|completion_tokens| EventKind::Finished {
+            reason: FinishReason::Cancelled,
+            completion_tokens,
+        });
+        // Nobody cancels any more, so the engine can go.
+        self.inbox.set_canceller(None);
+        if let Some(engine) = self.engine.take() {
+            engine.close();
+        }
+    }
+
+    /// Ends every sequence in the worker's own name.
+    fn end_all(&mut self, kind: impl Fn(u32) -> EventKind) {
+        let mut ended: Vec<(SequenceId, u32)> = self.running.drain().collect();
+        ended.sort_unstable();
+        let events: Vec<Event> =
+            ended.into_iter().map(|(sequence, tokens)| Event { sequence, kind: kind(tokens) }).collect();
+        if !events.is_empty() {
+            self.send_events(events);
+        }
+    }
+
+    fn send_events(&self, events: Vec<Event>) {
+        self.outbox.send(&ToNode::Events(events));
+    }
+}
