@@ -1,1 +1,65 @@
-fn main() {}
+//! The chores of this repository: `cargo xtask <verb>`.
+
+#![forbid(unsafe_code)]
+
+mod arrows;
+mod build;
+mod checks;
+mod metadata;
+mod platforms;
+mod setup;
+mod shell;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The chores of this repository")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Install what is missing, then run every check and every test
+    Test,
+    /// Install what the tests need and is missing; says what and why first
+    Setup,
+    /// Check the tree's own rules: arrows, file heads, unsafe code, generated documents
+    Tidy,
+    /// Write the generated documents anew
+    Docs,
+    /// Check dependencies: licences, sources, banned crates
+    Deny,
+    /// Type-check the workspace for Windows and macOS
+    CheckPlatforms,
+    /// Build the binary and lay the engine plugins out beside it
+    Build(build::BuildArguments),
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            // The chain of causes; a backtrace of a chore helps nobody.
+            eprintln!("\nfailed: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: Verb) -> Result<()> {
+    match verb {
+        Verb::Test => checks::test(),
+        Verb::Setup => setup::install().map(|_| ()),
+        Verb::Tidy => tidy::check(),
+        Verb::Docs => tidy::write_generated(),
+        Verb::Deny => checks::deny(),
+        Verb::CheckPlatforms => platforms::check(),
+        Verb::Build(arguments) => build::run(&arguments),
+    }
+}

@@ -1,0 +1,125 @@
+//! Which package of ours may import which. A new arrow is a line here that a reviewer sees.
+
+use anyhow::{Result, bail};
+
+use crate::metadata::Metadata;
+
+struct Room {
+    package: &'static str,
+    may_import: &'static [&'static str],
+    /// Beyond the above, in tests only.
+    tests_may_import: &'static [&'static str],
+}
+
+const fn room(package: &'static str, may_import: &'static [&'static str]) -> Room {
+    Room { package, may_import, tests_may_import: &[] }
+}
+
+const fn tested(
+    package: &'static str,
+    may_import: &'static [&'static str],
+    tests_may_import: &'static [&'static str],
+) -> Room {
+    Room { package, may_import, tests_may_import }
+}
+
+const ROOMS: &[Room] = &[
+    // Contracts and formats know nobody above them.
+    room("engine-abi", &[]),
+    room("engine-protocol", &[]),
+    room("openai-api", &[]),
+    room("telemetry", &[]),
+    room("model-formats", &[]),
+    room("model-manifest", &["model-formats"]),
+    room("node-api", &["model-manifest"]),
+    room("admin-api", &["model-manifest", "node-api"]),
+    // Libraries over them.
+    room("engine-sdk", &["engine-abi"]),
+    room("chat", &["model-formats"]),
+    room("dispatch", &["node-api"]),
+    tested("model-store", &["model-manifest", "model-formats"], &["fixture-hub"]),
+    tested("engine-worker", &["engine-abi", "engine-protocol", "telemetry"], &["engine-testkit"]),
+    // Services.
+    tested(
+        "router",
+        &[
+            "admin-api",
+            "openai-api",
+            "node-api",
+            "dispatch",
+            "chat",
+            "model-manifest",
+            "model-store",
+            "telemetry",
+        ],
+        &["fixture-hub"],
+    ),
+    tested(
+        "node",
+        &["node-api", "model-manifest", "model-store", "engine-protocol", "telemetry"],
+        &["fixture-hub", "engine-testkit"],
+    ),
+    room(
+        "llm-router",
+        &[
+            "admin-api",
+            "router",
+            "node",
+            "engine-worker",
+            "chat",
+            "telemetry",
+            "model-manifest",
+            "model-store",
+            "node-api",
+            "openai-api",
+        ],
+    ),
+    // Engines: never router or node.
+    tested("echo", &["engine-sdk", "model-formats"], &["engine-testkit"]),
+    room("gpt-oss-model", &["model-formats"]),
+    tested("gpt-oss-cpu", &["gpt-oss-model", "model-formats"], &["gpt-oss-synth"]),
+    tested(
+        "gpt-oss-plugin",
+        &["engine-sdk", "model-formats", "gpt-oss-model", "gpt-oss-cpu"],
+        &["engine-testkit", "gpt-oss-synth"],
+    ),
+    room("gpt-oss-synth", &["gpt-oss-model", "model-formats"]),
+    // What tests stand on.
+    room("fixture-hub", &[]),
+    room("engine-testkit", &["engine-abi", "engine-protocol"]),
+    room(
+        "system-tests",
+        &["admin-api", "fixture-hub", "engine-testkit", "node-api", "model-manifest", "engine-protocol"],
+    ),
+    room("xtask", &[]),
+];
+
+pub fn check(metadata: &Metadata) -> Result<()> {
+    let mut complaints = Vec::new();
+    for package in metadata.members() {
+        let Some(room) = ROOMS.iter().find(|r| r.package == package.name) else {
+            complaints.push(format!("{} has no line in xtask/src/arrows.rs", package.name));
+            continue;
+        };
+        for dependency in package.dependencies.iter().filter(|d| d.path.is_some()) {
+            let name = dependency.name.as_str();
+            let in_tests = dependency.kind.as_deref() == Some("dev");
+            let allowed =
+                room.may_import.contains(&name) || (in_tests && room.tests_may_import.contains(&name));
+            if !allowed {
+                let place = if in_tests { " in tests" } else { "" };
+                complaints.push(format!("{} may not import {name}{place}", package.name));
+            }
+        }
+    }
+    let gone = ROOMS.iter().filter(|r| !metadata.members().iter().any(|p| p.name == r.package));
+    complaints
+        .extend(gone.map(|r| format!("{} has a line in xtask/src/arrows.rs and no package", r.package)));
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{}\nhint: the arrows are a decision; ARCHITECTURE.md says why, xtask/src/arrows.rs lists them",
+        complaints.join("\n")
+    )
+}

@@ -1,0 +1,80 @@
+//! `cargo xtask build`: the binary, and every engine plugin in the folder beside it where the binary looks.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::metadata::Metadata;
+use crate::shell;
+
+#[derive(Args)]
+pub struct BuildArguments {
+    /// Optimize; without it the kernels are optimized and the rest is quick to build
+    #[arg(long)]
+    pub release: bool,
+}
+
+/// The packages that are engine plugins, with the folder that holds their `manifest.json`.
+const PLUGINS: &[(&str, &str)] = &[("echo", "engines/echo"), ("gpt-oss-plugin", "engines/gpt-oss/plugin")];
+
+pub fn run(arguments: &BuildArguments) -> Result<()> {
+    let bin_dir = build(arguments.release, &["llm-router", "echo", "gpt-oss-plugin"])?;
+    for (package, folder) in PLUGINS {
+        lay_out(package, &shell::root().join(folder), &bin_dir)?;
+    }
+    eprintln!("  built {}", bin_dir.join(binary_name("llm-router")).display());
+    Ok(())
+}
+
+/// Builds these packages and gives the folder their products lie in.
+pub fn build(release: bool, packages: &[&str]) -> Result<PathBuf> {
+    let mut command = shell::cargo();
+    command.args(["build", "--locked", "--quiet"]);
+    for package in packages {
+        command.args(["--package", package]);
+    }
+    if release {
+        command.arg("--release");
+    }
+    shell::run(&mut command)?;
+    Ok(Metadata::read()?.target_directory.join(if release { "release" } else { "debug" }))
+}
+
+pub fn binary_name(stem: &str) -> String {
+    format!("{stem}{}", std::env::consts::EXE_SUFFIX)
+}
+
+/// `<bin_dir>/engines/<id>-<version>/` with the manifest and the library it names.
+fn lay_out(package: &str, folder: &Path, bin_dir: &Path) -> Result<()> {
+    let manifest_path = folder.join("manifest.json");
+    let text = std::fs::read_to_string(&manifest_path)
+        .with_context(|| format!("cannot read {}", manifest_path.display()))?;
+    let manifest: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("{} is no JSON", manifest_path.display()))?;
+    let field = |name: &str| {
+        manifest[name].as_str().with_context(|| format!("{} has no {name}", manifest_path.display()))
+    };
+    let target = bin_dir.join("engines").join(format!("{}-{}", field("id")?, field("version")?));
+    std::fs::create_dir_all(&target).with_context(|| format!("cannot create {}", target.display()))?;
+    replace(&manifest_path, &target.join("manifest.json"))?;
+
+    let stem = package.replace('-', "_");
+    let built =
+        bin_dir.join(format!("{}{stem}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX));
+    if !built.exists() {
+        bail!(
+            "{package} was built and {} is not there\nhint: its crate-type has to be cdylib",
+            built.display()
+        );
+    }
+    replace(&built, &target.join(field("library")?))
+}
+
+/// Copies beside the target and renames: a worker that has the old library open keeps it whole.
+fn replace(from: &Path, to: &Path) -> Result<()> {
+    let partial = to.with_extension("partial");
+    std::fs::copy(from, &partial)
+        .and_then(|_| std::fs::rename(&partial, to))
+        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+}

@@ -1,0 +1,73 @@
+//! `cargo xtask test`: every check in the order in which failures are cheapest to find, with the time each took.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::{build, platforms, setup, shell, tidy};
+
+pub fn test() -> Result<()> {
+    let mut steps = Steps::default();
+    let tools = steps.step("set-up", setup::install)?;
+    steps.step("format", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
+    steps.step("lints", || {
+        shell::run(
+            shell::cargo()
+                .args(["clippy", "--workspace", "--all-targets", "--locked", "--quiet"])
+                .args(["--", "-D", "warnings"]),
+        )
+    })?;
+    steps.step("dependencies", || run_deny(&tools))?;
+    steps.step("binary and plugins", || build::run(&build::BuildArguments { release: false }))?;
+    steps.step("tidy", tidy::check)?;
+    steps.step("tests", || {
+        shell::run(
+            shell::cargo()
+                .args(["test", "--workspace", "--locked", "--no-fail-fast"])
+                .env("LLM_ROUTER_TEST_PYTHON", &tools.python)
+                .env("LLM_ROUTER_TEST_NODE", &tools.node)
+                .env("LLM_ROUTER_TEST_NODE_DIR", &tools.node_dir),
+        )
+    })?;
+    steps.step("other platforms", platforms::check)?;
+    steps.report();
+    Ok(())
+}
+
+/// `cargo xtask deny`.
+pub fn deny() -> Result<()> {
+    run_deny(&setup::install()?)
+}
+
+/// Without `advisories`: that check needs a database from a place that CI does not reach.
+fn run_deny(tools: &setup::Tools) -> Result<()> {
+    shell::run(
+        shell::command(&tools.cargo_deny)
+            .args(["--log-level", "warn", "--workspace", "check", "--hide-inclusion-graph"])
+            .args(["bans", "licenses", "sources"]),
+    )
+}
+
+#[derive(Default)]
+struct Steps {
+    done: Vec<(&'static str, Duration)>,
+}
+
+impl Steps {
+    fn step<T>(&mut self, name: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        eprintln!("\n== {name}");
+        let start = Instant::now();
+        let result = work().with_context(|| format!("the step \"{name}\" failed"))?;
+        self.done.push((name, start.elapsed()));
+        Ok(result)
+    }
+
+    fn report(&self) {
+        eprintln!("\n== all passed");
+        for (name, took) in &self.done {
+            eprintln!("{:>7.1} s  {name}", took.as_secs_f64());
+        }
+        let total: Duration = self.done.iter().map(|(_, took)| *took).sum();
+        eprintln!("{:>7.1} s  in all", total.as_secs_f64());
+    }
+}
