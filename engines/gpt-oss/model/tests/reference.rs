@@ -1,5 +1,7 @@
 //! The oracle against the recorded float32 reference, and the refusals of a checkpoint that does not fit together.
 
+#![expect(clippy::unwrap_used, reason = "a test stops where it is surprised")]
+
 use std::path::{Path, PathBuf};
 
 use gpt_oss_model::{OpenError, Oracle, Store};

@@ -1,1 +1,17 @@
-//! gpt-oss-synth
+//! Writes gpt-oss checkpoints of random weights in the exact published form: for tests of loading, memory and speed.
+//!
+//! Names, types, shapes, order, shard split, shard names and padding are the published ones, so a 20b checkpoint has
+//! the published file sizes to the byte. The numbers are noise of sensible size; what such a model says is nonsense.
+//! Everything is a function of shape and seed.
+
+#![forbid(unsafe_code)]
+
+mod fill;
+mod plan;
+mod shape;
+mod tokenizer;
+mod write;
+
+pub use plan::{Plan, PlannedShard};
+pub use shape::Shape;
+pub use write::{SynthError, write_checkpoint};
