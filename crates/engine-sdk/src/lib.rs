@@ -1,24 +1,38 @@
 //! The comfortable side of the engine ABI, for engines in Rust.
 //!
-//! An engine implements [`Engine`] and [`Model`] and exports itself; scheduling, tokenizing,
+//! An engine implements [`Engine`] and [`Model`] and calls [`export_engine!`]; scheduling, tokenizing,
 //! sampling and the C table come from here.
 
+#![deny(unsafe_code)]
+
+#[expect(unsafe_code, reason = "the C boundary: pointers in and out of the host")]
+pub mod abi;
 mod batch;
 mod engine;
+mod event;
+mod export;
+pub mod log;
 mod progress;
 pub mod reason;
+mod runner;
 mod sampler;
 mod sampling;
+pub mod scheduler;
 mod status;
+mod stop;
 mod tokenize;
 mod tokenizer;
 mod types;
 
 pub use batch::{Batch, Logits, Row, Slot};
 pub use engine::{Engine, Model};
+pub use event::{Event, EventKind, FinishReason};
+pub use log::LogLevel;
 pub use progress::Progress;
+pub use runner::{Counters, Prompt, Runner};
 pub use sampler::{Choice, History, Sampler, TokenLogprob, philox};
 pub use sampling::{LOGPROBS_MAX, STOP_BYTES_MAX, STOP_MAX, STOP_TOKENS_MAX, Sampling};
+pub use scheduler::SequenceId;
 pub use status::{Status, StatusCode};
 pub use tokenize::{Piece, Tokenize};
 pub use tokenizer::Tokenizer;

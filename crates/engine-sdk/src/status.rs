@@ -2,20 +2,22 @@
 
 use std::borrow::Cow;
 
+use crate::reason;
+
 /// The codes of the ABI. `include/engine/llmr_engine.h` says what each means to a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u32)]
+#[repr(i32)]
 pub enum StatusCode {
-    Ok = 0,
-    OomVram = 1,
-    OomRam = 2,
-    ModelCorrupt = 3,
-    Timeout = 4,
-    Cancelled = 5,
-    Unsupported = 6,
-    Internal = 7,
-    AbiMismatch = 8,
-    LoadFailed = 9,
+    Ok = engine_abi::OK,
+    OomVram = engine_abi::OOM_VRAM,
+    OomRam = engine_abi::OOM_RAM,
+    ModelCorrupt = engine_abi::MODEL_CORRUPT,
+    Timeout = engine_abi::TIMEOUT,
+    Cancelled = engine_abi::CANCELLED,
+    Unsupported = engine_abi::UNSUPPORTED,
+    Internal = engine_abi::INTERNAL,
+    AbiMismatch = engine_abi::ABI_MISMATCH,
+    LoadFailed = engine_abi::LOAD_FAILED,
 }
 
 /// Why something failed. The error type of everything an engine does.
@@ -68,7 +70,7 @@ impl Status {
 
     /// The host asked to stop.
     pub fn cancelled(message: impl Into<String>) -> Status {
-        Status::new(StatusCode::Cancelled, "cancelled", message)
+        Status::new(StatusCode::Cancelled, reason::CANCELLED, message)
     }
 
     /// Too little memory of the device, both in bytes.

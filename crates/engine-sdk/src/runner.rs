@@ -1,0 +1,249 @@
+//! A loaded model at work: sequences in, forward passes, tokens out. Joins model, tokenizer, scheduler and sampler.
+//!
+//! One step is plan, forward, sample, deliver, one after the other on the caller's thread. An engine that launches pass n
+//! while it delivers the tokens of n-1, or samples on its device, needs another runner and no other scheduler: `plan`
+//! hands out a batch, `advance` takes tokens, and neither knows who chose them.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::{
+    Batch, Event, EventKind, FinishReason, History, Logits, MemoryUse, Model, ModelSpec, Piece, Progress,
+    Sampler, Sampling, SequenceId, Status, TokenLogprob, Tokenize, reason,
+    scheduler::{Advance, Ended, Limits, Sample, Scheduler},
+    stop::StopMatcher,
+};
+
+/// The prompt of a sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prompt {
+    /// Complete text, and the byte ranges in which spellings of control tokens stay text.
+    Text {
+        text: String,
+        literal: Vec<std::ops::Range<usize>>,
+    },
+    Tokens(Vec<u32>),
+}
+
+/// Counted since the load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub steps: u64,
+    /// Tokens of admitted prompts.
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    /// Largest number of sequences that shared one step.
+    pub batch_sequences_max: u32,
+}
+
+/// A loaded model with its sequences.
+pub struct Runner<M: Model> {
+    model: M,
+    tokenizer: Arc<dyn Tokenize>,
+    spec: ModelSpec,
+    scheduler: Scheduler,
+    sampler: Sampler,
+    sequences: HashMap<SequenceId, Sequence>,
+    counters: Counters,
+    batch: Batch,
+    /// `(rows that sample, vocabulary_size)`, kept from step to step.
+    logits: Vec<f32>,
+}
+
+/// What sampling needs to know of a sequence.
+struct Sequence {
+    sampling: Sampling,
+    history: History,
+    stop: StopMatcher,
+}
+
+impl<M: Model> Runner<M> {
+    /// # Errors
+    /// `INTERNAL` when what the model says of itself cannot be.
+    pub fn new(model: M) -> Result<Runner<M>, Status> {
+        let (spec, tokenizer) = (model.spec(), model.tokenizer());
+        check_spec(&spec)?;
+        let known: Vec<bool> = (0..spec.vocabulary_size).map(|id| tokenizer.piece(id).is_some()).collect();
+        let limits = Limits {
+            context_length: spec.context_length,
+            sequences_max: spec.sequences_max,
+            batch_tokens_max: spec.batch_tokens_max,
+        };
+        Ok(Runner {
+            sampler: Sampler::new(known, spec.end_tokens.clone()),
+            scheduler: Scheduler::new(limits),
+            model,
+            tokenizer,
+            spec,
+            sequences: HashMap::new(),
+            counters: Counters::default(),
+            batch: Batch::new(),
+            logits: Vec::new(),
+        })
+    }
+
+    pub fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    pub fn tokenizer(&self) -> &dyn Tokenize {
+        &*self.tokenizer
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    pub fn memory(&self) -> MemoryUse {
+        self.model.memory()
+    }
+
+    /// (running, waiting).
+    pub fn sequences(&self) -> (usize, usize) {
+        (self.scheduler.running(), self.scheduler.waiting())
+    }
+
+    /// Takes a sequence, to be worked on by the next steps.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED`, see the header's `submit`; the sequence then has no events.
+    pub fn submit(&mut self, sequence: SequenceId, prompt: Prompt, sampling: Sampling) -> Result<(), Status> {
+        sampling.check(self.spec.vocabulary_size)?;
+        let prompt = match prompt {
+            Prompt::Text { text, literal } => self.tokenizer.encode(&text, &literal)?,
+            Prompt::Tokens(tokens) => tokens,
+        };
+        if let Some(id) = prompt.iter().find(|&&id| id >= self.spec.vocabulary_size) {
+            let below = self.spec.vocabulary_size;
+            let message = format!("the prompt has token {id}; the model has the tokens below {below}");
+            return Err(Status::unsupported(reason::INVALID_PROMPT, message));
+        }
+        let history = History::new(&prompt, &sampling);
+        self.scheduler.submit(sequence, prompt, sampling.tokens_max)?;
+        let stop = StopMatcher::new(sampling.stop.clone());
+        self.sequences.insert(sequence, Sequence { sampling, history, stop });
+        Ok(())
+    }
+
+    /// Marks a sequence for its end at the beginning of the next step.
+    pub fn cancel(&mut self, sequence: SequenceId) {
+        self.scheduler.cancel(sequence);
+    }
+
+    /// One iteration of the batch. Answers how many sequences have not had their last event.
+    ///
+    /// # Errors
+    /// The forward pass failed: every sequence has ended, without further events.
+    pub fn step(
+        &mut self,
+        progress: &mut Progress<'_>,
+        sink: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<u32, Status> {
+        while let Some(ended) = self.scheduler.end_cancelled() {
+            self.finish(ended, FinishReason::Cancelled, sink);
+        }
+        self.admit(sink);
+        if self.scheduler.running() > 0 {
+            let samples = self.forward(progress).inspect_err(|_| self.fail_all())?;
+            for (row, sample) in samples.into_iter().enumerate() {
+                self.sample(row, sample, sink);
+            }
+        }
+        Ok(u32::try_from(self.scheduler.running() + self.scheduler.waiting()).unwrap_or(u32::MAX))
+    }
+
+    /// Ends every sequence without events, and gives all slots back to the model.
+    pub fn fail_all(&mut self) {
+        self.sequences.clear();
+        for ended in self.scheduler.fail_all() {
+            if let Some(slot) = ended.slot {
+                self.model.end(slot);
+            }
+        }
+    }
+
+    fn admit(&mut self, sink: &mut dyn FnMut(&Event<'_>)) {
+        while let Some(admission) = self.scheduler.admit() {
+            let sequence = admission.sequence;
+            if let Err(status) = self.model.start(admission.slot, admission.tokens_max) {
+                self.scheduler.fail(sequence);
+                self.sequences.remove(&sequence);
+                sink(&Event { sequence, kind: EventKind::Failed(&status) });
+                continue;
+            }
+            let prompt_tokens = admission.prompt_tokens;
+            self.counters.prompt_tokens += u64::from(prompt_tokens);
+            sink(&Event { sequence, kind: EventKind::Started { prompt_tokens, cached_tokens: 0 } });
+        }
+    }
+
+    fn forward(&mut self, progress: &mut Progress<'_>) -> Result<Vec<Sample>, Status> {
+        let samples = self.scheduler.plan(&mut self.batch);
+        let rows = u32::try_from(self.batch.len()).unwrap_or(u32::MAX);
+        self.counters.steps += 1;
+        self.counters.batch_sequences_max = self.counters.batch_sequences_max.max(rows);
+        let vocabulary_size = self.spec.vocabulary_size as usize;
+        self.logits.resize(samples.len() * vocabulary_size, 0.0);
+        // A host that wants everything to stop is heard even where the model never reports.
+        progress.report(0, self.batch.tokens().len() as u64)?;
+        self.model.forward(&self.batch, &mut Logits::new(&mut self.logits, vocabulary_size), progress)?;
+        Ok(samples)
+    }
+
+    fn sample(&mut self, row: usize, sample: Sample, sink: &mut dyn FnMut(&Event<'_>)) {
+        let Sample { sequence, position } = sample;
+        let vocabulary_size = self.spec.vocabulary_size as usize;
+        let logits = &mut self.logits[row * vocabulary_size..(row + 1) * vocabulary_size];
+        let state = self.sequences.get_mut(&sequence).expect("what is planned is known");
+        let choice = match self.sampler.choose(logits, &state.sampling, &state.history, position) {
+            Ok(choice) => choice,
+            Err(status) => {
+                let ended = self.scheduler.fail(sequence).expect("it runs");
+                self.forget(ended);
+                return sink(&Event { sequence, kind: EventKind::Failed(&status) });
+            }
+        };
+        let piece = |id| self.tokenizer.piece(id).unwrap_or(Piece { bytes: b"", control: false });
+        let (id, chosen) = (choice.id, piece(choice.id));
+        let logprobs: Vec<(TokenLogprob, Piece<'_>)> =
+            choice.logprobs.into_iter().map(|l| (l, piece(l.id))).collect();
+        state.history.push(id);
+        let ends = !state.sampling.ignore_end_tokens && self.spec.end_tokens.contains(&id);
+        let stops = state.sampling.stop_tokens.contains(&id);
+        let spells_stop = !chosen.control && state.stop.push(chosen.bytes);
+        self.counters.completion_tokens += 1;
+        sink(&Event { sequence, kind: EventKind::Token { id, piece: chosen, logprobs: &logprobs } });
+        match self.scheduler.advance(sequence, id, ends || stops || spells_stop) {
+            Advance::Continues => {}
+            Advance::Full(ended) => self.finish(ended, FinishReason::Length, sink),
+            Advance::Stopped(ended) => self.finish(ended, FinishReason::Stop, sink),
+        }
+    }
+
+    fn finish(&mut self, ended: Ended, reason: FinishReason, sink: &mut dyn FnMut(&Event<'_>)) {
+        self.forget(ended);
+        let Ended { sequence, completion_tokens, .. } = ended;
+        sink(&Event { sequence, kind: EventKind::Finished { reason, completion_tokens } });
+    }
+
+    fn forget(&mut self, ended: Ended) {
+        self.sequences.remove(&ended.sequence);
+        if let Some(slot) = ended.slot {
+            self.model.end(slot);
+        }
+    }
+}
+
+fn check_spec(spec: &ModelSpec) -> Result<(), Status> {
+    let sound = spec.vocabulary_size > 0
+        && spec.context_length > 1
+        && spec.sequences_max > 0
+        && spec.batch_tokens_max >= spec.sequences_max;
+    if sound {
+        Ok(())
+    } else {
+        Err(Status::internal(reason::INTERNAL, format!("the engine loaded {spec:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests;
