@@ -1,0 +1,128 @@
+//! Measures a checkpoint on this machine: load, time to first token, tokens per second, private memory.
+//!
+//! `cargo run --release -p gpt-oss-cpu --example first_token -- DIR [--prompt 64] [--tokens 32] [--threads N]
+//! [--isa scalar|avx2|avx512]`. The output is one JSON object. Run it twice: the second time the disk cache is warm.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use gpt_oss_cpu::{CpuModel, Isa, Mapped, Pool, Span};
+use gpt_oss_model::Store;
+
+/// Sequences of the row that decodes several at once.
+const TOGETHER: usize = 4;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let dir = PathBuf::from(arguments.next().ok_or("name the folder of a checkpoint")?);
+    let (mut prompt, mut tokens, mut isa) = (64usize, 32usize, Isa::detect());
+    let mut threads = std::thread::available_parallelism()?.get();
+    while let Some(key) = arguments.next() {
+        let value = arguments.next().ok_or("a value is missing")?;
+        match key.as_str() {
+            "--prompt" => prompt = value.parse()?,
+            "--tokens" => tokens = value.parse()?,
+            "--threads" => threads = value.parse()?,
+            "--isa" => {
+                let known = [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().find(|i| i.as_str() == value);
+                isa = known.ok_or("isa is scalar, avx2 or avx512")?;
+            }
+            _ => return Err(format!("{key} is not an option").into()),
+        }
+    }
+
+    let start = Instant::now();
+    let store = Store::open(
+        "model.safetensors.index.json",
+        |name| std::fs::read(dir.join(name)),
+        |name| Mapped::open(&dir.join(name)),
+    )?;
+    for shard in store.shards() {
+        let mut at = 0;
+        loop {
+            match shard.touch(at)? {
+                0 => break,
+                bytes => at += bytes,
+            }
+        }
+    }
+    let model = CpuModel::new(store, Pool::new(threads)?, isa);
+    let load_seconds = start.elapsed().as_secs_f64();
+
+    let vocabulary = model.config().vocabulary;
+    let ids: Vec<u32> = (0..prompt as u32).map(|i| (i * 7919 + 13) % vocabulary as u32).collect();
+    let mut caches: Vec<_> = (0..TOGETHER).map(|_| Some(model.new_kv(prompt + tokens))).collect();
+    let mut logits = vec![0.0; vocabulary];
+    let start = Instant::now();
+    let spans = [Span { sequence: 0, tokens: &ids, wants_logits: true }];
+    run(&model, &spans, &mut caches, &mut logits);
+    let mut next = [argmax(&logits)];
+    let first_token_seconds = start.elapsed().as_secs_f64();
+
+    let mut gaps = Vec::new();
+    for _ in 1..tokens {
+        let start = Instant::now();
+        let spans = [Span { sequence: 0, tokens: &next, wants_logits: true }];
+        run(&model, &spans, &mut caches, &mut logits);
+        next = [argmax(&logits)];
+        gaps.push(start.elapsed().as_secs_f64());
+    }
+
+    let mut logits = vec![0.0; TOGETHER * vocabulary];
+    for sequence in 1..TOGETHER {
+        let spans = [Span { sequence, tokens: &ids[..1], wants_logits: false }];
+        run(&model, &spans, &mut caches, &mut []);
+    }
+    caches[0] = Some(model.new_kv(prompt + tokens));
+    let mut next: Vec<[u32; 1]> = (0..TOGETHER as u32).map(|s| [s * 101 % vocabulary as u32]).collect();
+    let mut together = Vec::new();
+    for _ in 0..tokens.min(prompt + tokens - 1) {
+        let start = Instant::now();
+        let spans: Vec<Span<'_>> = next
+            .iter()
+            .enumerate()
+            .map(|(sequence, tokens)| Span { sequence, tokens, wants_logits: true })
+            .collect();
+        run(&model, &spans, &mut caches, &mut logits);
+        next = logits.chunks_exact(vocabulary).map(|l| [argmax(l)]).collect();
+        together.push(start.elapsed().as_secs_f64());
+    }
+
+    println!(
+        "{{\"isa\":\"{}\",\"threads\":{threads},\"prompt_tokens\":{prompt},\"load_seconds\":{load_seconds:.2},\
+         \"first_token_seconds\":{first_token_seconds:.2},\"prefill_tokens_per_second\":{:.1},\
+         \"decode_tokens_per_second\":{:.2},\"decode_{TOGETHER}_tokens_per_second\":{:.2},\"private_mib\":{}}}",
+        isa.as_str(),
+        prompt as f64 / first_token_seconds,
+        1.0 / median(&mut gaps),
+        TOGETHER as f64 / median(&mut together),
+        private_mib().map_or("null".to_owned(), |mib| mib.to_string()),
+    );
+    Ok(())
+}
+
+fn run(model: &CpuModel, spans: &[Span<'_>], caches: &mut [Option<gpt_oss_cpu::Kv>], logits: &mut [f32]) {
+    let result: Result<(), Infallible> = model.forward(spans, caches, logits, |_, _| Ok(()));
+    match result {
+        Ok(()) => {}
+    }
+}
+
+fn argmax(logits: &[f32]) -> u32 {
+    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+    best.map_or(0, |(i, _)| i as u32)
+}
+
+fn median(seconds: &mut [f64]) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Anonymous resident memory, where the system tells.
+fn private_mib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("RssAnon:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib / 1024)
+}

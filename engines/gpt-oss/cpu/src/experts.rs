@@ -1,0 +1,166 @@
+//! The mixture of experts: tokens are grouped by expert, so that each expert's weights are read once for all of them.
+
+use gpt_oss_model::router::choose_experts;
+use gpt_oss_model::{Bf16, GptOssConfig};
+use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
+
+use crate::kernel::{Rows, multiply, split_len};
+use crate::linear::{Compute, SplitRows, TOKEN_BLOCK, linear, rows_a_task};
+use crate::math::sigmoid;
+
+/// Weights of the mixture of one layer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExpertWeights<'a> {
+    pub(crate) router: Rows<'a>,
+    pub(crate) router_bias: Bf16<'a>,
+    pub(crate) gate_up: ExpertMatrix<'a>,
+    pub(crate) down: ExpertMatrix<'a>,
+}
+
+/// One matrix of all experts, (experts, rows, columns), with its bias, (experts, rows).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExpertMatrix<'a> {
+    pub(crate) blocks: &'a [u8],
+    pub(crate) scales: &'a [u8],
+    pub(crate) bias: Bf16<'a>,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
+impl<'a> ExpertMatrix<'a> {
+    fn expert(&self, expert: usize) -> (Rows<'a>, Bf16<'a>) {
+        let scales = self.rows * self.columns / BLOCK;
+        let bytes = scales * BLOCK_BYTES;
+        let rows = Rows::Mxfp4 {
+            blocks: &self.blocks[expert * bytes..][..bytes],
+            scales: &self.scales[expert * scales..][..scales],
+            columns: self.columns,
+        };
+        (rows, self.bias.row(expert, self.rows))
+    }
+}
+
+/// A token at an expert.
+#[derive(Debug, Clone, Copy)]
+struct Visit {
+    expert: usize,
+    token: usize,
+    weight: f32,
+}
+
+/// Adds the mixture's output for `tokens` to `residual`, (tokens, hidden).
+pub(crate) fn mix(
+    compute: Compute<'_>,
+    config: &GptOssConfig,
+    weights: ExpertWeights<'_>,
+    tokens: &SplitRows,
+    residual: &mut [f32],
+) {
+    let visits = route(compute, config, weights, tokens);
+    // Where the visits of each expert that has any end.
+    let ends: Vec<usize> = (1..=visits.len())
+        .filter(|&i| visits.get(i).is_none_or(|next| next.expert != visits[i - 1].expert))
+        .collect();
+    let acts = activate(compute, config, weights.gate_up, tokens, &visits, &ends);
+    project(compute, config, weights.down, &visits, &ends, &acts, residual);
+}
+
+/// All visits, by expert and then by token.
+fn route(
+    compute: Compute<'_>,
+    config: &GptOssConfig,
+    weights: ExpertWeights<'_>,
+    tokens: &SplitRows,
+) -> Vec<Visit> {
+    let mut logits = vec![0.0; tokens.tokens() * config.experts];
+    linear(compute, weights.router, Some(weights.router_bias), tokens, false, &mut logits);
+    let mut visits: Vec<Visit> = Vec::with_capacity(tokens.tokens() * config.experts_per_token);
+    for (token, logits) in logits.chunks_exact(config.experts).enumerate() {
+        let chosen = choose_experts(logits, config.experts_per_token);
+        visits.extend(chosen.into_iter().map(|(expert, weight)| Visit { expert, token, weight }));
+    }
+    visits.sort_by_key(|v| (v.expert, v.token));
+    visits
+}
+
+/// Gate, up and activation of every visit, (visits, intermediate) in split order.
+fn activate(
+    compute: Compute<'_>,
+    config: &GptOssConfig,
+    gate_up: ExpertMatrix<'_>,
+    tokens: &SplitRows,
+    visits: &[Visit],
+    ends: &[usize],
+) -> SplitRows {
+    // The width is a multiple of 32, so split order pads nothing.
+    let width = split_len(config.intermediate);
+    let mut acts = vec![0.0; visits.len() * width];
+    // Whole blocks, each of 64 rows: gates and ups alternate.
+    let columns = rows_a_task(2 * gate_up.expert(0).0.row_bytes(), BLOCK);
+    compute.pool.tiles(&mut acts, width, ends, columns, |tile| {
+        let (columns, rows) = (tile.columns(), tile.rows());
+        let (weights, bias) = gate_up.expert(visits[rows.start].expert);
+        let weights = weights.slice(2 * columns.start..2 * columns.end);
+        let mut products = vec![0.0; 2 * columns.len() * TOKEN_BLOCK.min(rows.len())];
+        let mut first = rows.start;
+        for block in visits[rows].chunks(TOKEN_BLOCK) {
+            let vectors: Vec<&[f32]> = block.iter().map(|v| tokens.row(v.token)).collect();
+            multiply(compute.isa, weights, &vectors, &mut |row, t, product| {
+                products[t * 2 * columns.len() + row] = product + bias.get(2 * columns.start + row);
+            });
+            for (t, products) in products.chunks_exact(2 * columns.len()).take(block.len()).enumerate() {
+                activate_row(config, products, tile.row(first + t));
+            }
+            first += block.len();
+        }
+    });
+    SplitRows::from_split(acts, width)
+}
+
+/// (gate, up) pairs to activations in split order.
+fn activate_row(config: &GptOssConfig, pairs: &[f32], out: &mut [f32]) {
+    let (alpha, limit) = (config.swiglu_alpha, config.swiglu_limit);
+    let act = |gate: f32, up: f32| {
+        let gate = gate.min(limit);
+        gate * sigmoid(alpha * gate) * (up.clamp(-limit, limit) + 1.0)
+    };
+    for (pairs, out) in pairs.as_chunks::<{ 2 * BLOCK }>().0.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
+        for i in 0..BLOCK / 2 {
+            out[i] = act(pairs[4 * i], pairs[4 * i + 1]);
+            out[BLOCK / 2 + i] = act(pairs[4 * i + 2], pairs[4 * i + 3]);
+        }
+    }
+}
+
+/// Adds the weighted outputs of all visits to their tokens.
+fn project(
+    compute: Compute<'_>,
+    config: &GptOssConfig,
+    down: ExpertMatrix<'_>,
+    visits: &[Visit],
+    ends: &[usize],
+    acts: &SplitRows,
+    residual: &mut [f32],
+) {
+    let tokens = residual.len() / config.hidden;
+    // Every expert that is visited passes through a task.
+    let columns = rows_a_task(down.expert(0).0.row_bytes() * ends.len().min(8), 8);
+    compute.pool.tiles(residual, config.hidden, &[tokens], columns, |tile| {
+        let columns = tile.columns();
+        let mut first = 0;
+        for &end in ends {
+            let (weights, bias) = down.expert(visits[first].expert);
+            let weights = weights.slice(columns.clone());
+            for start in (first..end).step_by(TOKEN_BLOCK) {
+                let block = start..(start + TOKEN_BLOCK).min(end);
+                let vectors: Vec<&[f32]> = block.map(|v| acts.row(v)).collect();
+                multiply(compute.isa, weights, &vectors, &mut |row, t, product| {
+                    let visit = visits[start + t];
+                    let value = product + bias.get(columns.start + row);
+                    tile.row(visit.token)[row] += visit.weight * value;
+                });
+            }
+            first = end;
+        }
+    });
+}

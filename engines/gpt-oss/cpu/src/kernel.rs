@@ -1,0 +1,209 @@
+//! Dot products of stored weights with activations, for whatever this processor can do best.
+//!
+//! **Split order.** Activations come in blocks of 32: the 16 even elements, then the 16 odd ones. A 32-bit lane then
+//! holds two neighbouring bf16 weights, or one byte with two MXFP4 codes, and a shift or a mask is all it takes to
+//! meet the right activations. Lengths are rounded up to a multiple of 32 with zeros ([`split`]).
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod scalar;
+
+use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
+
+/// What the kernels are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isa {
+    /// Plain Rust, which the compiler turns into NEON or SSE2.
+    Scalar,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+}
+
+impl Isa {
+    /// The best of this processor.
+    pub fn detect() -> Isa {
+        if Isa::Avx512.is_available() {
+            Isa::Avx512
+        } else if Isa::Avx2.is_available() {
+            Isa::Avx2
+        } else {
+            Isa::Scalar
+        }
+    }
+
+    pub fn is_available(self) -> bool {
+        match self {
+            Isa::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                Isa::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 | Isa::Avx512 => false,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+        }
+    }
+}
+
+/// Rows of weights as they are stored.
+#[derive(Debug, Clone, Copy)]
+pub enum Rows<'a> {
+    /// `columns` little-endian bf16 numbers a row.
+    Bf16 { bytes: &'a [u8], columns: usize },
+    /// 16 bytes and one scale for every 32 columns.
+    Mxfp4 { blocks: &'a [u8], scales: &'a [u8], columns: usize },
+}
+
+impl<'a> Rows<'a> {
+    pub fn columns(&self) -> usize {
+        match *self {
+            Rows::Bf16 { columns, .. } | Rows::Mxfp4 { columns, .. } => columns,
+        }
+    }
+
+    /// Number of rows.
+    pub fn count(&self) -> usize {
+        match *self {
+            Rows::Bf16 { bytes, columns } => bytes.len() / (2 * columns),
+            Rows::Mxfp4 { scales, columns, .. } => scales.len() / (columns / BLOCK),
+        }
+    }
+
+    /// Bytes of one row.
+    pub fn row_bytes(&self) -> usize {
+        match *self {
+            Rows::Bf16 { columns, .. } => 2 * columns,
+            Rows::Mxfp4 { columns, .. } => columns / BLOCK * (BLOCK_BYTES + 1),
+        }
+    }
+
+    /// Some of the rows.
+    pub fn slice(&self, rows: std::ops::Range<usize>) -> Rows<'a> {
+        let cut = |bytes: &'a [u8], row: usize| &bytes[rows.start * row..rows.end * row];
+        match *self {
+            Rows::Bf16 { bytes, columns } => Rows::Bf16 { bytes: cut(bytes, 2 * columns), columns },
+            Rows::Mxfp4 { blocks, scales, columns } => Rows::Mxfp4 {
+                blocks: cut(blocks, columns / BLOCK * BLOCK_BYTES),
+                scales: cut(scales, columns / BLOCK),
+                columns,
+            },
+        }
+    }
+}
+
+/// Multiplies every row with every vector; `out(row, vector, value)` gets the products.
+///
+/// # Panics
+/// When a vector is not as long as [`split_len`] of the columns, or the processor lacks `isa`.
+pub fn multiply(isa: Isa, rows: Rows<'_>, vectors: &[&[f32]], out: &mut dyn FnMut(usize, usize, f32)) {
+    let length = split_len(rows.columns());
+    assert!(vectors.iter().all(|v| v.len() == length), "vectors of another length than the rows");
+    assert!(isa.is_available(), "this processor has no {}", isa.as_str());
+    match isa {
+        Isa::Scalar => drive::<scalar::Kernel>(rows, vectors, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => drive::<avx2::Kernel>(rows, vectors, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => drive::<avx512::Kernel>(rows, vectors, out),
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2 | Isa::Avx512 => unreachable!("asserted to be available above"),
+    }
+}
+
+/// `R` rows times `T` vectors at once. The dot products of a tile share their loads.
+trait Tiles {
+    /// Whether wide tiles (8 rows, or 4 rows and 4 vectors) fit its registers.
+    const WIDE: bool;
+
+    /// `rows` has exactly `R` rows, `vectors` are as long as they have to be.
+    fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [&[f32]; T]) -> [[f32; T]; R];
+}
+
+fn drive<K: Tiles>(rows: Rows<'_>, vectors: &[&[f32]], out: &mut dyn FnMut(usize, usize, f32)) {
+    let count = rows.count();
+    let mut row = 0;
+    if K::WIDE && vectors.len() == 1 {
+        while row + 8 <= count {
+            vector_tiles::<K, 8>(rows.slice(row..row + 8), row, vectors, out);
+            row += 8;
+        }
+    }
+    while row + 4 <= count {
+        vector_tiles::<K, 4>(rows.slice(row..row + 4), row, vectors, out);
+        row += 4;
+    }
+    while row < count {
+        vector_tiles::<K, 1>(rows.slice(row..row + 1), row, vectors, out);
+        row += 1;
+    }
+}
+
+fn vector_tiles<K: Tiles, const R: usize>(
+    rows: Rows<'_>,
+    first_row: usize,
+    vectors: &[&[f32]],
+    out: &mut dyn FnMut(usize, usize, f32),
+) {
+    let mut done = 0;
+    if K::WIDE && R <= 4 {
+        done = equal_tiles::<K, R, 4>(rows, first_row, vectors, done, out);
+    }
+    done = equal_tiles::<K, R, 2>(rows, first_row, vectors, done, out);
+    equal_tiles::<K, R, 1>(rows, first_row, vectors, done, out);
+}
+
+/// As many tiles of `T` vectors as there are; returns the number of vectors done.
+fn equal_tiles<K: Tiles, const R: usize, const T: usize>(
+    rows: Rows<'_>,
+    first_row: usize,
+    vectors: &[&[f32]],
+    mut done: usize,
+    out: &mut dyn FnMut(usize, usize, f32),
+) -> usize {
+    while let Some(tile) = vectors[done..].first_chunk::<T>() {
+        for (r, products) in K::tile::<R, T>(rows, *tile).into_iter().enumerate() {
+            for (t, product) in products.into_iter().enumerate() {
+                out(first_row + r, done + t, product);
+            }
+        }
+        done += T;
+    }
+    done
+}
+
+/// Length of a vector of `columns` elements in split order.
+pub fn split_len(columns: usize) -> usize {
+    columns.next_multiple_of(BLOCK)
+}
+
+/// Writes `plain` in split order; `out` is [`split_len`] long.
+pub fn split(plain: &[f32], out: &mut [f32]) {
+    assert_eq!(out.len(), split_len(plain.len()));
+    for (plain, out) in plain.chunks(BLOCK).zip(out.as_chunks_mut::<BLOCK>().0) {
+        let (even, odd) = out.split_at_mut(BLOCK / 2);
+        for (i, (even, odd)) in even.iter_mut().zip(odd).enumerate() {
+            *even = plain.get(2 * i).copied().unwrap_or(0.0);
+            *odd = plain.get(2 * i + 1).copied().unwrap_or(0.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! The kernels in AVX-512: 16 lanes, one MXFP4 block or 32 bf16 numbers at a time.
+
+use std::arch::x86_64::*;
+
+use model_formats::mxfp4::{BLOCK, BLOCK_BYTES, VALUES};
+
+use super::{Rows, Tiles};
+
+pub(super) struct Kernel;
+
+const HALF: usize = BLOCK / 2;
+/// How far ahead of the arithmetic a row is fetched. The hardware's own prefetch stops at every page.
+const AHEAD_BYTES: usize = 4096;
+
+impl Tiles for Kernel {
+    const WIDE: bool = true;
+
+    fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [&[f32]; T]) -> [[f32; T]; R] {
+        match rows {
+            // SAFETY: `multiply` asserts that the processor has AVX-512 before it uses this kernel.
+            Rows::Bf16 { bytes, columns } => unsafe { bf16::<R, T>(bytes, columns, vectors) },
+            // SAFETY: as above.
+            Rows::Mxfp4 { blocks, scales, columns } => unsafe {
+                mxfp4::<R, T>(blocks, scales, columns, vectors)
+            },
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+fn bf16<const R: usize, const T: usize>(bytes: &[u8], columns: usize, vectors: [&[f32]; T]) -> [[f32; T]; R] {
+    assert_eq!(bytes.len(), R * columns * 2);
+    assert!(vectors.iter().all(|v| v.len() == super::split_len(columns)));
+    let mut sums = [[_mm512_setzero_ps(); T]; R];
+    let upper = _mm512_set1_epi32(0xffff_0000u32.cast_signed());
+    let blocks = columns / BLOCK;
+    for b in 0..blocks {
+        let mut even = [_mm512_setzero_ps(); R];
+        let mut odd = [_mm512_setzero_ps(); R];
+        for r in 0..R {
+            let at = (r * columns + b * BLOCK) * 2;
+            // SAFETY: row r < R has `columns` numbers and block b of 64 bytes ends inside them.
+            let pairs = unsafe { _mm512_loadu_si512(bytes.as_ptr().add(at).cast()) };
+            _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at + AHEAD_BYTES).cast());
+            even[r] = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs));
+            odd[r] = _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
+        }
+        for t in 0..T {
+            // SAFETY: vectors have 32 elements for every block of columns.
+            let (x_even, x_odd) = unsafe { load(vectors[t], b) };
+            for r in 0..R {
+                sums[r][t] = _mm512_fmadd_ps(even[r], x_even, sums[r][t]);
+                sums[r][t] = _mm512_fmadd_ps(odd[r], x_odd, sums[r][t]);
+            }
+        }
+    }
+    let mut out = sums.map(|row| row.map(|lanes| _mm512_reduce_add_ps(lanes)));
+    if !columns.is_multiple_of(BLOCK) {
+        for (r, out) in out.iter_mut().enumerate() {
+            let row = &bytes[r * columns * 2..][..columns * 2];
+            super::avx2::add_bf16_tail(row, columns, vectors, out);
+        }
+    }
+    out
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+fn mxfp4<const R: usize, const T: usize>(
+    blocks: &[u8],
+    scales: &[u8],
+    columns: usize,
+    vectors: [&[f32]; T],
+) -> [[f32; T]; R] {
+    let count = columns / BLOCK;
+    assert_eq!(columns % BLOCK, 0);
+    assert_eq!(blocks.len(), R * count * BLOCK_BYTES);
+    assert_eq!(scales.len(), R * count);
+    assert!(vectors.iter().all(|v| v.len() == columns));
+    // SAFETY: VALUES has the 16 floats that are loaded.
+    let table = unsafe { _mm512_loadu_ps(VALUES.as_ptr()) };
+    let mut sums = [[_mm512_setzero_ps(); T]; R];
+    for b in 0..count {
+        let mut even = [_mm512_setzero_ps(); R];
+        let mut odd = [_mm512_setzero_ps(); R];
+        for r in 0..R {
+            let at = r * count + b;
+            // SAFETY: block `at` is one of the R * count that the length was checked for.
+            let bytes = unsafe { _mm_loadu_si128(blocks.as_ptr().add(at * BLOCK_BYTES).cast()) };
+            _mm_prefetch::<_MM_HINT_T0>(blocks.as_ptr().wrapping_add(at * BLOCK_BYTES + AHEAD_BYTES).cast());
+            let codes = _mm512_cvtepu8_epi32(bytes);
+            let scale = _mm512_set1_ps(model_formats::mxfp4::scale_value(scales[at]));
+            // The permutation looks at the low four bits of a lane only.
+            even[r] = _mm512_mul_ps(_mm512_permutexvar_ps(codes, table), scale);
+            odd[r] = _mm512_mul_ps(_mm512_permutexvar_ps(_mm512_srli_epi32::<4>(codes), table), scale);
+        }
+        for t in 0..T {
+            // SAFETY: vectors have 32 elements for every block of columns.
+            let (x_even, x_odd) = unsafe { load(vectors[t], b) };
+            for r in 0..R {
+                sums[r][t] = _mm512_fmadd_ps(even[r], x_even, sums[r][t]);
+                sums[r][t] = _mm512_fmadd_ps(odd[r], x_odd, sums[r][t]);
+            }
+        }
+    }
+    sums.map(|row| row.map(|lanes| _mm512_reduce_add_ps(lanes)))
+}
+
+/// The even and the odd elements of a block.
+///
+/// # Safety
+/// `vector` has at least `32 * (block + 1)` elements.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn load(vector: &[f32], block: usize) -> (__m512, __m512) {
+    debug_assert!(vector.len() >= (block + 1) * BLOCK);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let start = vector.as_ptr().add(block * BLOCK);
+        (_mm512_loadu_ps(start), _mm512_loadu_ps(start.add(HALF)))
+    }
+}

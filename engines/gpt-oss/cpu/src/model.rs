@@ -1,0 +1,346 @@
+//! The forward pass over rows of several sequences.
+
+mod needs;
+
+use std::ops::Range;
+
+use gpt_oss_model::rope::{Rotation, rotate};
+use gpt_oss_model::{Bf16, GptOssConfig, Store, Weights};
+
+use crate::attention::{AttentionRow, attend};
+use crate::experts::{ExpertMatrix, ExpertWeights, mix};
+use crate::kernel::{Isa, Rows};
+use crate::kv::Kv;
+use crate::linear::{Compute, SplitRows, linear, token_ends};
+use crate::mapped::Mapped;
+use crate::math::rms_norm;
+use crate::pool::Pool;
+
+pub use needs::Needs;
+
+/// A model whose weights are mapped files.
+#[derive(Debug)]
+pub struct CpuModel {
+    store: Store<Mapped>,
+    rotation: Rotation,
+    layers: Vec<LayerRanges>,
+    embedding: Place,
+    norm: Place,
+    head: Place,
+    pool: Pool,
+    isa: Isa,
+}
+
+/// Consecutive new tokens of one sequence.
+#[derive(Debug, Clone, Copy)]
+pub struct Span<'a> {
+    /// Index into the caches given to [`CpuModel::forward`]. At most one span has it.
+    pub sequence: usize,
+    /// Not empty, and below the vocabulary.
+    pub tokens: &'a [u32],
+    /// Whether the logits after the last token are wanted.
+    pub wants_logits: bool,
+}
+
+/// Where a tensor is: shard and bytes. Looking names up a few hundred times a token would cost more than it looks.
+#[derive(Debug, Clone)]
+struct Place {
+    shard: usize,
+    range: Range<usize>,
+}
+
+#[derive(Debug)]
+struct LayerRanges {
+    attention_norm: Place,
+    q: (Place, Place),
+    k: (Place, Place),
+    v: (Place, Place),
+    o: (Place, Place),
+    sinks: Place,
+    experts_norm: Place,
+    router: (Place, Place),
+    /// Blocks, scales, bias.
+    gate_up: (Place, Place, Place),
+    down: (Place, Place, Place),
+}
+
+/// What a forward pass needs to know of one of its rows.
+#[derive(Debug, Clone, Copy)]
+struct RowPlace {
+    sequence: usize,
+    position: usize,
+    wants_logits: bool,
+}
+
+impl CpuModel {
+    pub fn new(store: Store<Mapped>, pool: Pool, isa: Isa) -> CpuModel {
+        let place = |name: &str| {
+            let place = &store.checkpoint().tensors[name];
+            let range = &place.tensor.range;
+            Place { shard: place.shard, range: range.start as usize..range.end as usize }
+        };
+        let layers = (0..store.config().layers.len()).map(|n| LayerRanges::new(n, place)).collect();
+        CpuModel {
+            rotation: Rotation::new(&store.config().rope, store.config().head_dim),
+            layers,
+            embedding: place("model.embed_tokens.weight"),
+            norm: place("model.norm.weight"),
+            head: place("lm_head.weight"),
+            store,
+            pool,
+            isa,
+        }
+    }
+
+    pub fn store(&self) -> &Store<Mapped> {
+        &self.store
+    }
+
+    pub fn config(&self) -> &GptOssConfig {
+        self.store.config()
+    }
+
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// An empty cache for a sequence of at most `tokens_max` positions.
+    pub fn new_kv(&self, tokens_max: usize) -> Kv {
+        Kv::new(self.config(), tokens_max)
+    }
+
+    /// Runs the tokens of all spans through the model, appends to their caches, and writes the logits of the spans
+    /// that want them, in order, to `logits`: (wanting spans, vocabulary). `each_layer(done, total)` is called after
+    /// every layer; with an error from it the pass ends there.
+    ///
+    /// # Errors
+    /// What `each_layer` gave. The caches then hold garbage and must be thrown away.
+    ///
+    /// # Panics
+    /// When a cache is missing or would grow beyond its `tokens_max`, a token is beyond the vocabulary, or `logits` is
+    /// of another size.
+    pub fn forward<E>(
+        &self,
+        spans: &[Span<'_>],
+        caches: &mut [Option<Kv>],
+        logits: &mut [f32],
+        mut each_layer: impl FnMut(u64, u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let config = self.config();
+        let wanted = spans.iter().filter(|s| s.wants_logits).count();
+        assert_eq!(logits.len(), wanted * config.vocabulary, "logits of another size");
+        let mut rows = begin(spans, caches);
+        let mut x = self.embed(spans);
+        let total = self.layers.len() as u64 + 1;
+        for (n, layer) in self.layers.iter().enumerate() {
+            let last = n + 1 == self.layers.len();
+            let mixed = self.attention(n, layer, &rows, &x, caches);
+            if last {
+                // Nobody looks at the other rows any more: their keys and values are stored.
+                keep_wanted(&mut rows, &mut x, config.hidden);
+            }
+            if rows.is_empty() {
+                break;
+            }
+            let mixed = if last { wanted_only(spans, &mixed, config.query_width()) } else { mixed };
+            self.finish_layer(layer, &mixed, &mut x);
+            each_layer(n as u64 + 1, total)?;
+        }
+        if wanted > 0 {
+            let t = self.normed(&self.norm, &x);
+            linear(self.compute(), self.rows(&self.head, config.hidden), None, &t, false, logits);
+        }
+        for span in spans {
+            if let Some(kv) = &mut caches[span.sequence] {
+                kv.trim();
+            }
+        }
+        each_layer(total, total)
+    }
+
+    /// (rows, hidden)
+    fn embed(&self, spans: &[Span<'_>]) -> Vec<f32> {
+        let config = self.config();
+        let embedding = self.bf16(&self.embedding);
+        let tokens = spans.iter().flat_map(|s| s.tokens);
+        tokens
+            .flat_map(|&token| {
+                assert!((token as usize) < config.vocabulary, "token {token} is beyond the vocabulary");
+                embedding.row(token as usize, config.hidden).iter()
+            })
+            .collect()
+    }
+
+    /// Queries, keys and values of the rows; stores the latter two; gives what the heads made, (rows, heads, head_dim).
+    fn attention(
+        &self,
+        n: usize,
+        layer: &LayerRanges,
+        rows: &[RowPlace],
+        x: &[f32],
+        caches: &mut [Option<Kv>],
+    ) -> Vec<f32> {
+        let GptOssConfig { hidden, head_dim, kv_heads, .. } = *self.config();
+        let (query_width, kv_width) = (self.config().query_width(), self.config().kv_width());
+        let t = self.normed(&layer.attention_norm, x);
+        let project = |(weight, bias): &(Place, Place), width: usize| {
+            let mut out = vec![0.0; rows.len() * width];
+            let bias = Some(self.bf16(bias));
+            linear(self.compute(), self.rows(weight, hidden), bias, &t, false, &mut out);
+            out
+        };
+        let mut q = project(&layer.q, query_width);
+        let mut k = project(&layer.k, kv_width);
+        let v = project(&layer.v, kv_width);
+        let heads = |q: &mut [f32], position: usize| {
+            let (cos, sin) = self.rotation.at(position as u32);
+            q.chunks_exact_mut(head_dim).for_each(|head| rotate(head, &cos, &sin));
+        };
+        for ((row, k), v) in rows.iter().zip(k.chunks_exact_mut(kv_width)).zip(v.chunks_exact(kv_width)) {
+            heads(k, row.position);
+            cache(caches, row.sequence).layer_mut(n).store(row.position, k, v);
+        }
+        self.pool.tiles(&mut q, query_width, &token_ends(rows.len()), query_width, |tile| {
+            tile.rows().for_each(|row| heads(tile.row(row), rows[row].position));
+        });
+        let rows: Vec<AttentionRow<'_>> = rows
+            .iter()
+            .map(|row| {
+                let kv = caches[row.sequence].as_ref().expect("begin found every cache");
+                AttentionRow { kv: kv.layer(n), position: row.position }
+            })
+            .collect();
+        let mut out = vec![0.0; q.len()];
+        let sinks = self.bf16(&layer.sinks).to_vec();
+        attend(&self.pool, &rows, &q, &sinks, head_dim, kv_heads, &mut out);
+        out
+    }
+
+    /// Output projection and experts.
+    fn finish_layer(&self, layer: &LayerRanges, mixed: &[f32], x: &mut [f32]) {
+        let config = self.config();
+        let compute = self.compute();
+        let (weight, bias) = &layer.o;
+        let mixed = SplitRows::new(compute, mixed, config.query_width());
+        linear(compute, self.rows(weight, config.query_width()), Some(self.bf16(bias)), &mixed, true, x);
+        let t = self.normed(&layer.experts_norm, x);
+        let matrix =
+            |(blocks, scales, bias): &'_ (Place, Place, Place), rows: usize, columns: usize| ExpertMatrix {
+                blocks: self.bytes(blocks),
+                scales: self.bytes(scales),
+                bias: self.bf16(bias),
+                rows,
+                columns,
+            };
+        let weights = ExpertWeights {
+            router: self.rows(&layer.router.0, config.hidden),
+            router_bias: self.bf16(&layer.router.1),
+            gate_up: matrix(&layer.gate_up, 2 * config.intermediate, config.hidden),
+            down: matrix(&layer.down, config.hidden, config.intermediate),
+        };
+        mix(compute, config, weights, &t, x);
+    }
+
+    /// The rows of `x` after a norm, ready to be multiplied.
+    fn normed(&self, weight: &Place, x: &[f32]) -> SplitRows {
+        let hidden = self.config().hidden;
+        let mut out = vec![0.0; x.len()];
+        self.pool.tiles(&mut out, hidden, &token_ends(x.len() / hidden), hidden, |tile| {
+            for row in tile.rows() {
+                let weight = self.bf16(weight).iter();
+                rms_norm(&x[row * hidden..][..hidden], weight, self.config().rms_epsilon, tile.row(row));
+            }
+        });
+        SplitRows::new(self.compute(), &out, hidden)
+    }
+
+    fn compute(&self) -> Compute<'_> {
+        Compute { pool: &self.pool, isa: self.isa }
+    }
+
+    fn bytes(&self, place: &Place) -> &[u8] {
+        &self.store.shards()[place.shard].as_ref()[place.range.clone()]
+    }
+
+    fn bf16(&self, place: &Place) -> Bf16<'_> {
+        Bf16(self.bytes(place))
+    }
+
+    fn rows(&self, place: &Place, columns: usize) -> Rows<'_> {
+        Rows::Bf16 { bytes: self.bytes(place), columns }
+    }
+}
+
+impl Weights for CpuModel {
+    fn bytes(&self, tensor: &str) -> &[u8] {
+        Weights::bytes(&self.store, tensor)
+    }
+}
+
+impl LayerRanges {
+    fn new(layer: usize, place: impl Fn(&str) -> Place) -> LayerRanges {
+        let one = |name: &str| place(&format!("model.layers.{layer}.{name}"));
+        let two = |name: &str| (one(&format!("{name}.weight")), one(&format!("{name}.bias")));
+        let three = |name: &str| {
+            (one(&format!("{name}_blocks")), one(&format!("{name}_scales")), one(&format!("{name}_bias")))
+        };
+        LayerRanges {
+            attention_norm: one("input_layernorm.weight"),
+            q: two("self_attn.q_proj"),
+            k: two("self_attn.k_proj"),
+            v: two("self_attn.v_proj"),
+            o: two("self_attn.o_proj"),
+            sinks: one("self_attn.sinks"),
+            experts_norm: one("post_attention_layernorm.weight"),
+            router: two("mlp.router"),
+            gate_up: three("mlp.experts.gate_up_proj"),
+            down: three("mlp.experts.down_proj"),
+        }
+    }
+}
+
+fn cache(caches: &mut [Option<Kv>], sequence: usize) -> &mut Kv {
+    caches[sequence].as_mut().expect("a span names a sequence that has a cache")
+}
+
+/// Makes room in the caches and says where each row is.
+fn begin(spans: &[Span<'_>], caches: &mut [Option<Kv>]) -> Vec<RowPlace> {
+    let mut rows = Vec::new();
+    for span in spans {
+        let kv = cache(caches, span.sequence);
+        let start = kv.len();
+        let end = start + span.tokens.len();
+        assert!(end <= kv.tokens_max, "{end} positions in a cache for {}", kv.tokens_max);
+        kv.grow(span.tokens.len());
+        rows.extend((start..end).map(|position| RowPlace {
+            sequence: span.sequence,
+            position,
+            wants_logits: span.wants_logits && position + 1 == end,
+        }));
+    }
+    rows
+}
+
+/// Drops the rows, of `rows` and of `x`, that nobody wants logits of.
+fn keep_wanted(rows: &mut Vec<RowPlace>, x: &mut Vec<f32>, width: usize) {
+    let kept = x.chunks_exact(width).zip(rows.iter()).filter(|(_, r)| r.wants_logits);
+    *x = kept.flat_map(|(x, _)| x).copied().collect();
+    rows.retain(|r| r.wants_logits);
+}
+
+/// The last row of every span that wants logits.
+fn wanted_only(spans: &[Span<'_>], values: &[f32], width: usize) -> Vec<f32> {
+    let mut end = 0;
+    let mut out = Vec::new();
+    for span in spans {
+        end += span.tokens.len();
+        if span.wants_logits {
+            out.extend_from_slice(&values[(end - 1) * width..end * width]);
+        }
+    }
+    out
+}

@@ -1,0 +1,62 @@
+//! What running a model takes, in bytes, told from its config.
+
+use gpt_oss_model::{Attention, GptOssConfig};
+
+use crate::kernel::split_len;
+use crate::kv::BLOCK_TOKENS;
+
+const FLOAT: u64 = size_of::<f32>() as u64;
+
+/// Bytes of private memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// Activations of a batch, and logits.
+    pub workspace: u64,
+    /// Keys and values of every token of a sequence: full layers.
+    pub kv_per_token: u64,
+    /// Keys and values of a sequence whatever its length: sliding layers, and the part of a block that is not filled.
+    pub kv_fixed: u64,
+}
+
+impl Needs {
+    /// For batches of at most `batch_tokens` of at most `sequences` sequences.
+    pub fn of(config: &GptOssConfig, batch_tokens: u32, sequences: u32) -> Needs {
+        let batch = u64::from(batch_tokens);
+        let width = |n: usize| split_len(n) as u64;
+        let (hidden, query, kv) =
+            (width(config.hidden), width(config.query_width()), width(config.kv_width()));
+        // Residual, norm and its split form; queries, keys, values; what the heads made and its split form.
+        let attention = 3 * hidden + 3 * query + 2 * kv;
+        let experts = 3 * hidden + config.experts_per_token as u64 * width(config.intermediate);
+        let logits = u64::from(sequences) * config.vocabulary as u64;
+        let workspace = (batch * (attention.max(experts) + config.experts as u64) + logits) * FLOAT;
+
+        let layers = |kind| config.layers.iter().filter(|l| **l == kind).count() as u64;
+        let (sliding, full) = (layers(Attention::Sliding), layers(Attention::Full));
+        let layer_token = 2 * config.kv_width() as u64 * FLOAT;
+        let block = BLOCK_TOKENS as u64 * layer_token;
+        let window_blocks = (config.sliding_window as u64 + batch).div_ceil(BLOCK_TOKENS as u64) + 1;
+        Needs {
+            workspace,
+            kv_per_token: full * layer_token,
+            kv_fixed: sliding * window_blocks * block + full * block,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_published_shape_stays_below_a_gibibyte() {
+        let json = r#"{"num_hidden_layers":24,"hidden_size":2880,"intermediate_size":2880,"num_local_experts":32,
+            "num_experts_per_tok":4,"num_attention_heads":64,"num_key_value_heads":8,"head_dim":64,
+            "vocab_size":201088,"quantization_config":{"quant_method":"mxfp4"}}"#;
+        let config = GptOssConfig::parse(json.as_bytes()).unwrap();
+        let needs = Needs::of(&config, 512, 8);
+        assert_eq!(needs.kv_per_token, 12 * 4096);
+        assert!(needs.workspace < 256 << 20, "{}", needs.workspace);
+        assert!(needs.kv_fixed < 64 << 20, "{}", needs.kv_fixed);
+    }
+}
