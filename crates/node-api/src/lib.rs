@@ -16,6 +16,9 @@
 //!
 //! **Invariant:** the router never learns a path of the node's disk, the node never learns a client's key.
 
+#![forbid(unsafe_code)]
+
+pub mod transport;
 pub mod types;
 
 pub use types::*;

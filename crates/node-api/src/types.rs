@@ -68,7 +68,9 @@ pub struct EngineSummary {
 pub enum EngineState {
     Available,
     /// Found, and not used: another ABI, a broken manifest, …
-    Refused { reason: String },
+    Refused {
+        reason: String,
+    },
 }
 
 /// One line of `GET /v1/status`: the whole state, so a reader needs only the last line.
@@ -155,7 +157,9 @@ pub enum ModelState {
         worker: u32,
     },
     /// This node cannot run it: which engine, device or architecture is missing.
-    Unsupported { reason: String },
+    Unsupported {
+        reason: String,
+    },
     /// It could run here and does not: what failed and what to do.
     Failed {
         reason: String,
@@ -279,7 +283,9 @@ impl Default for Sampling {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum GenerateEvent {
     /// The model is on its way into a worker; 0 to 1. Comes again while it goes on, so the router can keep its client.
-    Loading { progress: f32 },
+    Loading {
+        progress: f32,
+    },
     /// The sequence runs.
     Started {
         prompt_tokens: u32,
@@ -290,7 +296,10 @@ pub enum GenerateEvent {
         end_tokens: Vec<u32>,
     },
     Token(Token),
-    Finished { reason: FinishReason, completion_tokens: u32 },
+    Finished {
+        reason: FinishReason,
+        completion_tokens: u32,
+    },
     /// Nothing comes after it.
     Failed(ApiError),
 }

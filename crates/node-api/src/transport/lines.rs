@@ -1,0 +1,156 @@
+//! Lines of JSON: values out of bytes however they are cut, and back.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::client::LinkError;
+use crate::LINE_BYTES_MAX;
+
+/// Why bytes are no line.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    #[error("a line is longer than {LINE_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("a line of {length} bytes is not what it should be")]
+    Parse { length: usize, source: serde_json::Error },
+    #[error("the stream ended in the middle of a line, after {0} bytes of it")]
+    Cut(usize),
+}
+
+/// One value as one line.
+pub fn encode_line<T: Serialize>(value: &T) -> Result<Bytes, LineError> {
+    let mut line = serde_json::to_vec(value).map_err(|source| LineError::Parse { length: 0, source })?;
+    if line.len() >= LINE_BYTES_MAX {
+        return Err(LineError::TooLong);
+    }
+    line.push(b'\n');
+    Ok(line.into())
+}
+
+/// Takes bytes as they come and gives whole lines. Empty lines are passed over.
+#[derive(Debug, Default)]
+pub struct LineDecoder {
+    buffer: BytesMut,
+    /// Bytes of `buffer` known to hold no newline.
+    searched: usize,
+}
+
+impl LineDecoder {
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole line, `None` until more bytes come. After an error the stream cannot be used further.
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LineError> {
+        loop {
+            let Some(at) = self.buffer[self.searched..].iter().position(|b| *b == b'\n') else {
+                self.searched = self.buffer.len();
+                if self.searched >= LINE_BYTES_MAX {
+                    return Err(LineError::TooLong);
+                }
+                return Ok(None);
+            };
+            let line = self.buffer.split_to(self.searched + at + 1);
+            self.searched = 0;
+            if line.len() > LINE_BYTES_MAX {
+                return Err(LineError::TooLong);
+            }
+            let line = line.trim_ascii();
+            if !line.is_empty() {
+                let parse = |source| LineError::Parse { length: line.len(), source };
+                return serde_json::from_slice(line).map(Some).map_err(parse);
+            }
+        }
+    }
+
+    /// Whether the stream may end here.
+    pub fn finish(&self) -> Result<(), LineError> {
+        match self.buffer.len() {
+            0 => Ok(()),
+            n => Err(LineError::Cut(n)),
+        }
+    }
+}
+
+/// The lines of an answer. Dropping it resets the stream, which cancels what it asked for.
+#[derive(Debug)]
+pub struct Lines<T> {
+    body: Incoming,
+    decoder: LineDecoder,
+    ready: VecDeque<T>,
+    /// Comes after `ready`: whole lines before a broken one still count.
+    error: Option<LinkError>,
+    ended: bool,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T> Lines<T> {
+    pub(super) fn new(body: Incoming) -> Lines<T> {
+        Lines {
+            body,
+            decoder: LineDecoder::default(),
+            ready: VecDeque::new(),
+            error: None,
+            ended: false,
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<T: DeserializeOwned + Unpin> Lines<T> {
+    /// The next value; `None` at the end. After an error comes `None`.
+    pub async fn next(&mut self) -> Option<Result<T, LinkError>> {
+        futures_util::StreamExt::next(self).await
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<(), LineError> {
+        self.decoder.extend(bytes);
+        while let Some(value) = self.decoder.next()? {
+            self.ready.push_back(value);
+        }
+        Ok(())
+    }
+}
+
+impl<T: DeserializeOwned + Unpin> Stream for Lines<T> {
+    type Item = Result<T, LinkError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(value) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(value)));
+            }
+            if let Some(error) = self.error.take() {
+                return Poll::Ready(Some(Err(error)));
+            }
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            let mut frame = self.body.frame();
+            let result = match ready!(Pin::new(&mut frame).poll(cx)) {
+                None => {
+                    self.ended = true;
+                    self.decoder.finish().map_err(|source| LinkError::Line { source })
+                }
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.take(&data).map_err(|source| LinkError::Line { source }),
+                    // Trailers say nothing in this contract.
+                    Err(_) => Ok(()),
+                },
+                Some(Err(source)) => Err(LinkError::Lost { source }),
+            };
+            if let Err(error) = result {
+                self.ended = true;
+                self.error = Some(error);
+            }
+        }
+    }
+}

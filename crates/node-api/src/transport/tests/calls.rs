@@ -1,0 +1,217 @@
+//! The typed calls, with a service that answers itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::transport::{EventStream, LinkError, NodeLink, NodeService, PING_INTERVAL, PING_TIMEOUT, serve};
+use crate::*;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Says back what it is asked; a request for model `endless` never ends.
+pub struct Echo {
+    dropped: Arc<Notify>,
+    models_put: AtomicBool,
+}
+
+impl Echo {
+    pub fn new() -> Echo {
+        Echo { dropped: Arc::default(), models_put: AtomicBool::new(false) }
+    }
+}
+
+struct OnDrop(Arc<Notify>);
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+impl NodeService for Echo {
+    fn status(&self) -> EventStream<NodeStatus> {
+        let status = |sequence| NodeStatus {
+            sequence,
+            models: Vec::new(),
+            memory: MemoryStatus::default(),
+            requests_running: 0,
+            requests_waiting: 0,
+            draining: false,
+        };
+        Box::pin(stream::iter([status(1), status(2)]).chain(stream::pending()))
+    }
+
+    async fn put_models(&self, models: DesiredModels) -> Result<(), ApiError> {
+        assert!(models.models.is_empty());
+        self.models_put.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn generate(&self, request: GenerateRequest) -> Result<EventStream<GenerateEvent>, ApiError> {
+        let finished = GenerateEvent::Finished { reason: FinishReason::Stop, completion_tokens: 0 };
+        match request.model.as_str() {
+            "endless" => {
+                let guard = OnDrop(Arc::clone(&self.dropped));
+                let first = stream::iter([GenerateEvent::Loading { progress: 0.0 }]);
+                let held = stream::pending().map(move |event| {
+                    let _held = &guard;
+                    event
+                });
+                Ok(Box::pin(first.chain(held)))
+            }
+            "echo" => {
+                let Prompt::Text { text, .. } = request.prompt else { panic!("the test sends text") };
+                let events: Vec<_> = text.bytes().map(|b| {
+                    let bytes = TokenBytes::from(vec![b]);
+                    GenerateEvent::Token(Token { id: b.into(), bytes, control: false, logprobs: Vec::new() })
+                });
+                let events: Vec<_> = events.collect();
+                Ok(Box::pin(stream::iter(events.into_iter().chain([finished]))))
+            }
+            other => Err(ApiError {
+                status: 404,
+                code: "model_unknown".into(),
+                message: format!("no model {other}"),
+                hint: Some("register it".into()),
+                retry: false,
+            }),
+        }
+    }
+
+    async fn tokenize(&self, request: TokenizeRequest) -> Result<TokenizeReply, ApiError> {
+        Ok(TokenizeReply { ids: request.text.bytes().map(u32::from).collect() })
+    }
+}
+
+pub fn join() -> Join {
+    Join {
+        protocol_version: PROTOCOL_VERSION,
+        node: NodeInfo {
+            id: "0198c0de".into(),
+            name: "test".into(),
+            version: "0.0.0".into(),
+            os: "linux".into(),
+            arch: "x86_64".into(),
+            machine_id: "m".into(),
+            devices: Vec::new(),
+            engines: Vec::new(),
+        },
+    }
+}
+
+fn request(model: &str, text: &str) -> GenerateRequest {
+    GenerateRequest {
+        request_id: "r".into(),
+        model: model.into(),
+        fingerprint: "f".into(),
+        prompt: Prompt::Text { text: text.into(), literal: Vec::new() },
+        sampling: Sampling::default(),
+    }
+}
+
+async fn pair() -> (NodeLink, Arc<Echo>, CancellationToken) {
+    let (router, node) = tokio::io::duplex(1 << 16);
+    let (service, end) = (Arc::new(Echo::new()), CancellationToken::new());
+    tokio::spawn(serve(TokioIo::new(node), Arc::clone(&service), end.clone()));
+    (NodeLink::open(TokioIo::new(router)).await.unwrap(), service, end)
+}
+
+#[tokio::test]
+async fn a_text_larger_than_every_window_goes_and_comes_back_whole() {
+    let (link, _service, _end) = pair().await;
+    let text = "0123456789abcdef".repeat(1 << 17);
+    let ids = link
+        .tokenize(&TokenizeRequest {
+            model: "echo".into(),
+            fingerprint: "f".into(),
+            text: text.clone(),
+            literal: Vec::new(),
+        })
+        .await
+        .unwrap()
+        .ids;
+    assert_eq!(ids, text.bytes().map(u32::from).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn events_come_in_order_to_their_end() {
+    let (link, service, _end) = pair().await;
+    link.put_models(&DesiredModels { models: Vec::new() }).await.unwrap();
+    assert!(service.models_put.load(Ordering::Relaxed));
+    let lines = link.generate(&request("echo", "hello")).await.unwrap();
+    let events: Vec<_> = lines.map(Result::unwrap).collect().await;
+    assert_eq!(events.len(), 6);
+    assert!(matches!(&events[1], GenerateEvent::Token(t) if t.bytes.to_vec() == b"e"));
+    assert!(matches!(events[5], GenerateEvent::Finished { .. }));
+}
+
+#[tokio::test]
+async fn a_refused_call_carries_the_nodes_own_error() {
+    let (link, _service, _end) = pair().await;
+    match link.generate(&request("absent", "")).await {
+        Err(LinkError::Refused(error)) => {
+            assert_eq!((error.status, error.code.as_str()), (404, "model_unknown"));
+            assert_eq!(error.hint.as_deref(), Some("register it"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_lines_drops_the_nodes_stream() {
+    let (link, service, _end) = pair().await;
+    let mut lines = link.generate(&request("endless", "")).await.unwrap();
+    assert!(matches!(lines.next().await, Some(Ok(GenerateEvent::Loading { .. }))));
+    drop(lines);
+    tokio::time::timeout(DEADLINE, service.dropped.notified()).await.expect("the node's stream is dropped");
+}
+
+#[tokio::test]
+async fn a_node_that_ends_finishes_what_runs_and_takes_nothing_new() {
+    let (link, _service, end) = pair().await;
+    let mut status = link.status().await.unwrap();
+    assert_eq!(status.next().await.unwrap().unwrap().sequence, 1);
+    end.cancel();
+    assert_eq!(status.next().await.unwrap().unwrap().sequence, 2);
+    let refused = async {
+        while link.generate(&request("echo", "x")).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, refused).await.expect("a new request fails");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_ends_every_stream_with_an_error() {
+    let (router, node) = tokio::io::duplex(1 << 16);
+    let served = tokio::spawn(serve(TokioIo::new(node), Arc::new(Echo::new()), CancellationToken::new()));
+    let link = NodeLink::open(TokioIo::new(router)).await.unwrap();
+    let mut lines = link.generate(&request("endless", "")).await.unwrap();
+    lines.next().await.unwrap().unwrap();
+    served.abort();
+    let end = tokio::time::timeout(DEADLINE, lines.next()).await.expect("the stream ends");
+    assert!(matches!(end, Some(Err(LinkError::Lost { .. }))), "{end:?}");
+    tokio::time::timeout(DEADLINE, link.closed()).await.expect("the link knows");
+    assert!(link.is_closed());
+}
+
+/// A peer that accepts the connection and then never says a word: the pings find it out.
+#[tokio::test(start_paused = true)]
+async fn a_silent_peer_is_found_out_by_pings() {
+    let (router, mut node) = tokio::io::duplex(1 << 16);
+    let link = NodeLink::open(TokioIo::new(router)).await.unwrap();
+    // An empty SETTINGS frame is all a server has to say to begin; the rest is swallowed.
+    node.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+    tokio::spawn(async move {
+        let mut sink = [0; 1024];
+        while node.read(&mut sink).await.is_ok_and(|n| n > 0) {}
+    });
+    let patience = (PING_INTERVAL + PING_TIMEOUT) * 2;
+    tokio::time::timeout(patience, link.closed()).await.expect("the pings stay unanswered");
+}
