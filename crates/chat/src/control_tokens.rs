@@ -1,0 +1,130 @@
+//! The spellings of a model's control tokens, read from its `tokenizer.json`.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Deserialize;
+
+/// Largest `tokenizer.json` that is read; the largest published ones have 40 MB.
+const TOKENIZER_BYTES_MAX: usize = 256 << 20;
+/// More control tokens than this are refused; the vocabularies with the most have some thousands.
+const TOKENS_MAX: usize = 65_536;
+/// A spelling longer than this is refused.
+const SPELLING_BYTES_MAX: usize = 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ControlTokensError {
+    #[error("tokenizer.json has {bytes} bytes, more than {max}")]
+    TooLarge { bytes: usize, max: usize },
+    #[error("tokenizer.json is not a tokenizer")]
+    Json(#[from] serde_json::Error),
+    #[error("tokenizer.json has {count} control tokens, more than {max}")]
+    TooMany { count: usize, max: usize },
+    #[error("control token {id} of tokenizer.json is spelled with {bytes} bytes, more than {max}")]
+    LongSpelling { id: u64, bytes: usize, max: usize },
+}
+
+/// The spellings, without doubles, in the order of the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ControlTokens {
+    spellings: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct TokenizerJson {
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+}
+
+#[derive(Deserialize)]
+struct AddedToken {
+    #[serde(default)]
+    id: u64,
+    content: String,
+    #[serde(default)]
+    special: bool,
+}
+
+impl ControlTokens {
+    /// The added tokens that are marked `special`. Added tokens without that mark (`<think>` in many vocabularies) are
+    /// text that happens to have a token of its own, and are not control tokens.
+    pub fn from_tokenizer_json(bytes: &[u8]) -> Result<ControlTokens, ControlTokensError> {
+        if bytes.len() > TOKENIZER_BYTES_MAX {
+            return Err(ControlTokensError::TooLarge { bytes: bytes.len(), max: TOKENIZER_BYTES_MAX });
+        }
+        let parsed: TokenizerJson = serde_json::from_slice(bytes)?;
+        let special: Vec<AddedToken> =
+            parsed.added_tokens.into_iter().filter(|t| t.special && !t.content.is_empty()).collect();
+        if special.len() > TOKENS_MAX {
+            return Err(ControlTokensError::TooMany { count: special.len(), max: TOKENS_MAX });
+        }
+        if let Some(long) = special.iter().find(|t| t.content.len() > SPELLING_BYTES_MAX) {
+            return Err(ControlTokensError::LongSpelling {
+                id: long.id,
+                bytes: long.content.len(),
+                max: SPELLING_BYTES_MAX,
+            });
+        }
+        Ok(ControlTokens::from_spellings(special.into_iter().map(|t| t.content)))
+    }
+
+    pub fn from_spellings(spellings: impl IntoIterator<Item = String>) -> ControlTokens {
+        let mut seen = HashSet::new();
+        let spellings = spellings.into_iter().filter(|s| !s.is_empty() && seen.insert(s.clone())).collect();
+        ControlTokens { spellings }
+    }
+
+    pub fn spellings(&self) -> &[String] {
+        &self.spellings
+    }
+
+    pub(crate) fn into_spellings(self) -> Vec<String> {
+        self.spellings
+    }
+}
+
+/// Finds spellings in text, leftmost first and of those the longest, as tokenizers do.
+pub(crate) struct Finder<'a> {
+    /// By first byte, longest first.
+    by_first_byte: HashMap<u8, Vec<&'a str>>,
+}
+
+impl<'a> Finder<'a> {
+    pub(crate) fn new(spellings: impl IntoIterator<Item = &'a str>) -> Finder<'a> {
+        let mut by_first_byte: HashMap<u8, Vec<&'a str>> = HashMap::new();
+        for spelling in spellings {
+            if let Some(&first) = spelling.as_bytes().first() {
+                by_first_byte.entry(first).or_default().push(spelling);
+            }
+        }
+        for group in by_first_byte.values_mut() {
+            group.sort_by_key(|s| std::cmp::Reverse(s.len()));
+        }
+        Finder { by_first_byte }
+    }
+
+    /// The longest spelling that starts exactly at byte `at` of `text`.
+    pub(crate) fn at(&self, text: &str, at: usize) -> Option<&'a str> {
+        let rest = &text.as_bytes()[at..];
+        let group = self.by_first_byte.get(rest.first()?)?;
+        group.iter().copied().find(|s| rest.starts_with(s.as_bytes()))
+    }
+
+    /// (byte offset, spelling), in order, not overlapping.
+    pub(crate) fn find_all<'t>(&'t self, text: &'t str) -> impl Iterator<Item = (usize, &'a str)> + 't {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            while at < text.len() {
+                if let Some(spelling) = self.at(text, at) {
+                    let start = at;
+                    at += spelling.len();
+                    return Some((start, spelling));
+                }
+                at += 1;
+            }
+            None
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

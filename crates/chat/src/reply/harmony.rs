@@ -1,0 +1,345 @@
+//! Replies in the harmony form: messages with a header that names channel and recipient.
+//!
+//! `{header}<|message|>{body}<|end|>`, the first header being what follows the prompt's `<|start|>assistant`. Channel
+//! `analysis` is reasoning, a recipient `functions.NAME` is a call, calls of built-in tools are not shown, all else is
+//! content. Only control tokens structure a reply; text that spells them is text.
+
+use std::ops::Range;
+
+use super::utf8::TextBuffer;
+use super::{CallIds, Delta, DeltaKind, Finish};
+use crate::template::Rendered;
+
+const START: &str = "<|start|>";
+const CHANNEL: &str = "<|channel|>";
+const CONSTRAIN: &str = "<|constrain|>";
+const MESSAGE: &str = "<|message|>";
+/// These end a message.
+const ENDS: [&str; 4] = ["<|end|>", "<|call|>", "<|return|>", "<|endoftext|>"];
+/// Between two messages of one channel.
+const MESSAGE_SEPARATOR: &str = "\n";
+/// A header longer than this is content.
+const HEADER_BYTES_MAX: usize = 4096;
+const FUNCTIONS: &str = "functions.";
+/// Tools that the model knows without being told of them.
+const BUILT_IN: [&str; 3] = ["browser", "python", "container"];
+
+pub(super) struct Harmony {
+    state: State,
+    text: TextBuffer,
+    tools: Vec<String>,
+    ids: CallIds,
+    calls: usize,
+    has_content: bool,
+    has_reasoning: bool,
+    next_token: u64,
+    out: Vec<Delta>,
+}
+
+enum State {
+    /// Before the `<|message|>` of a message.
+    Header(Header),
+    Body(Body),
+    /// Behind a message, before the next `<|start|>`.
+    Between,
+}
+
+#[derive(Default)]
+struct Header {
+    /// With the spellings of its control tokens.
+    bytes: Vec<u8>,
+    /// The tokens it is made of.
+    tokens: Option<Range<u64>>,
+    /// The role came with the prompt: only a recipient or a control token can follow.
+    role_is_known: bool,
+}
+
+struct Body {
+    target: Target,
+    /// Something of it was put out.
+    is_begun: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Content,
+    Reasoning,
+    Call(usize),
+    /// A built-in tool.
+    Hidden,
+}
+
+impl Harmony {
+    pub(super) fn new(prompt: &Rendered, tools: Vec<String>, ids: CallIds) -> Harmony {
+        let mut harmony = Harmony {
+            state: State::Between,
+            text: TextBuffer::default(),
+            tools,
+            ids,
+            calls: 0,
+            has_content: false,
+            has_reasoning: false,
+            next_token: 0,
+            out: Vec::new(),
+        };
+        harmony.begin(prompt);
+        harmony
+    }
+
+    /// Starts where the prompt stops: usually behind `<|start|>assistant`, further on if a reply is forced.
+    fn begin(&mut self, prompt: &Rendered) {
+        let is_literal =
+            |at: usize| prompt.literal.iter().any(|r| (r.start as usize..r.end as usize).contains(&at));
+        let Some((start, _)) = prompt.text.rmatch_indices(START).find(|&(at, _)| !is_literal(at)) else {
+            return;
+        };
+        let open = &prompt.text[start + START.len()..];
+        let offset = start + START.len();
+        let control = |spelling: &str| {
+            open.match_indices(spelling).map(|(at, _)| at).find(|&at| !is_literal(offset + at))
+        };
+        if ENDS.into_iter().any(|end| control(end).is_some()) {
+            return;
+        }
+        let header = &open[..control(MESSAGE).unwrap_or(open.len())];
+        self.state = State::Header(Header { bytes: header.into(), tokens: None, role_is_known: true });
+        if control(MESSAGE).is_some() {
+            self.open_body();
+        }
+    }
+
+    pub(super) fn push(&mut self, token: u64, bytes: &[u8], is_control: bool) -> Vec<Delta> {
+        self.next_token = token + 1;
+        if is_control {
+            self.control(token, &String::from_utf8_lossy(bytes));
+        } else {
+            self.bytes(token, bytes);
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    pub(super) fn finish(&mut self, ended_by: Finish) -> (Vec<Delta>, Finish) {
+        self.end_message(self.next_token, ended_by == Finish::Stop);
+        let finish = if ended_by == Finish::Stop && self.calls > 0 { Finish::ToolCalls } else { ended_by };
+        (std::mem::take(&mut self.out), finish)
+    }
+
+    fn control(&mut self, token: u64, spelling: &str) {
+        match spelling {
+            START => {
+                self.end_message(token, true);
+                self.state = State::Header(Header::default());
+            }
+            MESSAGE => match self.state {
+                State::Header(_) => self.open_body(),
+                State::Between => self.state = State::Body(Body { target: Target::Content, is_begun: false }),
+                State::Body(_) => {}
+            },
+            CHANNEL | CONSTRAIN => {
+                if !matches!(self.state, State::Header(_)) {
+                    // A body's own `<|constrain|>` means nothing; a channel begins the next message.
+                    if spelling == CONSTRAIN {
+                        return;
+                    }
+                    self.end_message(token, true);
+                    self.state = State::Header(Header { role_is_known: true, ..Header::default() });
+                }
+                if let State::Header(header) = &mut self.state {
+                    header.add(token, spelling.as_bytes());
+                }
+            }
+            _ if ENDS.contains(&spelling) => {
+                self.end_message(token, true);
+                self.state = State::Between;
+            }
+            // Reserved tokens say nothing.
+            _ => {}
+        }
+    }
+
+    fn bytes(&mut self, token: u64, bytes: &[u8]) {
+        match &mut self.state {
+            State::Header(header) => {
+                header.add(token, bytes);
+                if !header.is_possible() {
+                    self.header_is_content();
+                }
+            }
+            State::Between => {
+                self.state = State::Body(Body { target: Target::Content, is_begun: false });
+                self.body(token, bytes);
+            }
+            State::Body(_) => self.body(token, bytes),
+        }
+    }
+
+    fn body(&mut self, token: u64, bytes: &[u8]) {
+        if let Some((text, tokens)) = self.text.push(token, bytes) {
+            self.put(text, tokens);
+        }
+    }
+
+    fn put(&mut self, mut text: String, tokens: Range<u64>) {
+        let State::Body(body) = &mut self.state else { return };
+        let is_first = !std::mem::replace(&mut body.is_begun, true);
+        let seen = match body.target {
+            Target::Content => std::mem::replace(&mut self.has_content, true),
+            Target::Reasoning => std::mem::replace(&mut self.has_reasoning, true),
+            Target::Call(_) | Target::Hidden => false,
+        };
+        if is_first && seen {
+            text.insert_str(0, MESSAGE_SEPARATOR);
+        }
+        let kind = match body.target {
+            Target::Content => DeltaKind::Content(text),
+            Target::Reasoning => DeltaKind::Reasoning(text),
+            Target::Call(index) => DeltaKind::ToolCallArguments { index, arguments: text },
+            Target::Hidden => return,
+        };
+        self.out.push(Delta { kind, tokens });
+    }
+
+    /// `<|message|>` came.
+    fn open_body(&mut self) {
+        let State::Header(header) = &self.state else { return };
+        let header = header.parse();
+        let target = match header.recipient.as_deref().and_then(|to| self.recipient(to)) {
+            Some(Recipient::Function(name)) => {
+                let index = self.calls;
+                self.calls += 1;
+                let id = (self.ids)();
+                let tokens = self.next_token..self.next_token;
+                self.out.push(Delta { kind: DeltaKind::ToolCallStart { index, id, name }, tokens });
+                Target::Call(index)
+            }
+            Some(Recipient::BuiltIn) => Target::Hidden,
+            None if header.channel.as_deref() == Some("analysis") => Target::Reasoning,
+            None => Target::Content,
+        };
+        self.state = State::Body(Body { target, is_begun: false });
+    }
+
+    fn recipient(&self, to: &str) -> Option<Recipient> {
+        if let Some(name) = to.strip_prefix(FUNCTIONS).filter(|name| !name.is_empty()) {
+            return Some(Recipient::Function(name.to_owned()));
+        }
+        // The prefix is forgotten now and then.
+        if self.tools.iter().any(|name| name == to) {
+            return Some(Recipient::Function(to.to_owned()));
+        }
+        let tool = to.split('.').next().unwrap_or_default();
+        BUILT_IN.contains(&tool).then_some(Recipient::BuiltIn)
+    }
+
+    /// `is_complete`: the message was ended, not cut off.
+    fn end_message(&mut self, token: u64, is_complete: bool) {
+        match &self.state {
+            State::Header(_) => self.header_is_content(),
+            State::Body(_) => {}
+            State::Between => return,
+        }
+        if let Some((text, tokens)) = self.text.finish(token) {
+            self.put(text, tokens);
+        }
+        if let State::Body(Body { target: Target::Call(_), is_begun: false }) = self.state
+            && is_complete
+        {
+            // A call without arguments is a call with none of them.
+            self.put("{}".to_owned(), token..token);
+        }
+        self.state = State::Between;
+    }
+
+    /// The header has no end: what is not a header's own words in it is content.
+    fn header_is_content(&mut self) {
+        let state = std::mem::replace(
+            &mut self.state,
+            State::Body(Body { target: Target::Content, is_begun: false }),
+        );
+        let State::Header(header) = state else { return };
+        let Some(tokens) = header.tokens.clone() else { return };
+        let leftover = header.leftover();
+        if leftover.is_empty() {
+            return;
+        }
+        if let Some((text, tokens)) = self.text.push_range(tokens, &leftover) {
+            self.put(text, tokens);
+        }
+    }
+}
+
+enum Recipient {
+    Function(String),
+    BuiltIn,
+}
+
+/// What a header says.
+struct Parsed {
+    channel: Option<String>,
+    recipient: Option<String>,
+}
+
+impl Header {
+    fn add(&mut self, token: u64, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        let first = self.tokens.as_ref().map_or(token, |tokens| tokens.start);
+        self.tokens = Some(first..token + 1);
+    }
+
+    /// Channel: the word behind the last `<|channel|>`. Recipient: the last `to=`.
+    fn parse(&self) -> Parsed {
+        let text = String::from_utf8_lossy(&self.bytes);
+        let word = |text: &str| {
+            let end = text.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(text.len());
+            text[..end].to_owned()
+        };
+        let channel = text.rsplit_once(CHANNEL).map(|(_, behind)| word(behind.trim_start()));
+        // `to=` begins a word; a control token before it is a border as well.
+        let recipient = text
+            .rmatch_indices("to=")
+            .find(|(at, _)| text[..*at].is_empty() || text[..*at].ends_with([' ', '\n', '\t', '>']))
+            .map(|(at, _)| word(&text[at + "to=".len()..]))
+            .filter(|to| !to.is_empty());
+        Parsed { channel, recipient }
+    }
+
+    /// Whether more tokens could make it a header.
+    fn is_possible(&self) -> bool {
+        if self.bytes.len() > HEADER_BYTES_MAX {
+            return false;
+        }
+        if !self.role_is_known || self.bytes.windows(CHANNEL.len()).any(|w| w == CHANNEL.as_bytes()) {
+            return true;
+        }
+        // Behind `assistant` a recipient or a channel may follow; other text is an answer without a header.
+        let text = self.bytes.strip_prefix(b"assistant").unwrap_or(&self.bytes).trim_ascii_start();
+        let expected = b"to=";
+        let common = text.len().min(expected.len());
+        text.starts_with(b"<|constrain|>") || text[..common] == expected[..common]
+    }
+
+    /// The bytes that are no words of a header.
+    fn leftover(&self) -> Vec<u8> {
+        let is_prompt = self.role_is_known;
+        let bytes = self.bytes.strip_prefix(b"assistant").unwrap_or(&self.bytes);
+        let has_control = bytes.windows(2).any(|w| w == b"<|");
+        let parsed = self.parse();
+        if is_prompt && !has_control && parsed.recipient.is_none() {
+            // An answer without a header: every byte of it counts.
+            return bytes.to_vec();
+        }
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        let mut text = [CHANNEL, CONSTRAIN].into_iter().fold(text, |text, token| text.replace(token, " "));
+        if let Some(recipient) = parsed.recipient {
+            text = text.replacen(&format!("to={recipient}"), "", 1);
+        }
+        let mut rest = text.trim_start();
+        if let Some(channel) = parsed.channel
+            && ["analysis", "commentary", "final"].contains(&channel.as_str())
+        {
+            rest = rest.strip_prefix(channel.as_str()).unwrap_or(rest).trim_start();
+        }
+        let rest = if rest.trim() == "json" { "" } else { rest };
+        rest.trim_end().as_bytes().to_vec()
+    }
+}
