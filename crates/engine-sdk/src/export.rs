@@ -2,7 +2,7 @@
 
 /// Exports an [`Engine`](crate::Engine) as the plugin's one symbol, `llmr_engine_entry`. Once in a `cdylib` crate:
 ///
-/// ```ignore
+/// ```text
 /// engine_sdk::export_engine!(MyEngine);
 /// ```
 #[macro_export]

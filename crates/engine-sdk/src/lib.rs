@@ -20,6 +20,8 @@ mod sampling;
 pub mod scheduler;
 mod status;
 mod stop;
+#[cfg(test)]
+mod testing;
 mod tokenize;
 mod tokenizer;
 mod types;

@@ -271,12 +271,11 @@ impl Report {
     /// Runs `work` with a [`Progress`] that reports to the host.
     pub fn with<T>(&mut self, work: impl FnOnce(&mut Progress<'_>) -> T) -> T {
         let progress = self.progress;
-        let mut report = |done, total| match progress {
+        let mut report = |done, total| {
+            let Some(c::Progress { context, report: Some(report) }) = progress else { return true };
             // SAFETY: live, by the promise of `progress`.
-            Some(c::Progress { context, report: Some(report) }) => {
-                (unsafe { report(context, done, total) }) == 0
-            }
-            _ => true,
+            let answer = unsafe { report(context, done, total) };
+            answer == 0
         };
         work(&mut Progress::new(&mut report))
     }
