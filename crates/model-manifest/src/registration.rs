@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use model_formats::config::detect_runtime;
 use sha2::{Digest as _, Sha256};
 
-use crate::manifest::{FileRepo, FileRole, Format, Manifest, ManifestFile, Source};
+use crate::manifest::{FileRepo, FileRole, Format, Manifest, ManifestFile};
 use crate::{Allowlist, ListedFile, Snapshot, SupportedModels};
 
 mod artifacts;

@@ -39,7 +39,8 @@ fn a_sound_manifest_survives_json_with_its_fingerprint() {
 
 #[test]
 fn hostile_manifests_are_refused() {
-    let cases: [(&str, fn(&mut Manifest)); 11] = [
+    type Change = fn(&mut Manifest);
+    let cases: [(&str, Change); 11] = [
         ("name leaves the folder", |m| m.files[0].name = "../x".to_owned()),
         ("path in the repository leaves it", |m| m.files[0].repo_path = Some("../x".to_owned())),
         ("hash is a path", |m| m.files[0].sha256 = "../../x".to_owned()),

@@ -75,7 +75,7 @@ fn names_too_long_or_too_deep_are_refused() {
     assert_eq!(check_path(&"x".repeat(FILE_NAME_BYTES_MAX)), Ok(()));
     let long = refused(&"x".repeat(FILE_NAME_BYTES_MAX + 1));
     assert!(matches!(long, PathError::Name(FileNameError::TooLong { .. })));
-    let deep = refused(&vec!["x"; FILE_NAME_DEPTH_MAX + 2].join("/"));
+    let deep = refused(&["x"; FILE_NAME_DEPTH_MAX + 2].join("/"));
     assert!(matches!(deep, PathError::Name(FileNameError::TooDeep { .. })));
 }
 

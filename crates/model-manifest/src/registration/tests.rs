@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::Source;
 
 const COMMIT: &str = "6cee5e81ee83917806bbde320786a8fb61efebee";
 const INDEX: &str = "model.safetensors.index.json";

@@ -1,0 +1,350 @@
+//! Makes the files of a manifest be on this machine, whole and verified, and says where they are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use model_manifest::{DescriptorError, Manifest, ManifestFile, ModelDescriptor, Source};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, LinkMode, below};
+use crate::hub::HubClient;
+use crate::progress::{Phase, Progress, Tracker};
+use crate::verified::{HashError, Verified};
+
+mod download;
+mod error;
+mod place;
+mod space;
+
+pub use error::StoreError;
+
+/// Downloads at once unless configured: a few streams fill a line, many annoy a hub.
+pub const PARALLEL_DEFAULT: usize = 4;
+pub const PARALLEL_MAX: usize = 32;
+
+#[derive(Debug, Clone)]
+pub struct StoreConfig {
+    /// The Hugging Face cache, [`crate::HubConfig::cache_dir`].
+    pub cache_dir: PathBuf,
+    /// Our own folder for what is remembered of verified files.
+    pub state_dir: PathBuf,
+    /// Downloads at once, of all models together.
+    pub parallel: usize,
+    /// `None`: what the file system of the cache allows.
+    pub link_mode: Option<LinkMode>,
+}
+
+impl StoreConfig {
+    pub fn new(cache_dir: PathBuf, state_dir: PathBuf) -> StoreConfig {
+        StoreConfig { cache_dir, state_dir, parallel: PARALLEL_DEFAULT, link_mode: None }
+    }
+}
+
+/// The files of models on this machine. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    hub: HubClient,
+    cache: Cache,
+    verified: Verified,
+    downloads: Semaphore,
+    parallel: usize,
+}
+
+/// A model whose files are here and verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalModel {
+    /// The snapshot, or the folder that was registered.
+    pub model_dir: PathBuf,
+    /// Absolute path by name in the manifest.
+    pub files: BTreeMap<String, PathBuf>,
+    /// Optional files that are not here, and why.
+    pub notes: Vec<String>,
+}
+
+impl LocalModel {
+    /// What an engine is given: the files that `runtime` on `device_kind` (`cpu`, `cuda`, `metal`, …) can use.
+    pub fn descriptor(
+        &self,
+        manifest: &Manifest,
+        runtime: &str,
+        device_kind: &str,
+    ) -> Result<ModelDescriptor, DescriptorError> {
+        ModelDescriptor::new(manifest, runtime, device_kind, &self.model_dir, &self.files)
+    }
+}
+
+/// A file of a manifest and where it comes from.
+#[derive(Debug, Clone, Copy)]
+struct Wanted<'a> {
+    file: &'a ManifestFile,
+    repo: &'a str,
+    commit: &'a str,
+}
+
+impl<'a> Wanted<'a> {
+    /// Small files are named by their git id in the cache, large ones by their sha256.
+    fn blob(&self) -> &'a str {
+        self.file.git_oid.as_deref().unwrap_or(&self.file.sha256)
+    }
+}
+
+impl Store {
+    /// Fails when the state folder cannot be made.
+    pub fn open(config: &StoreConfig, hub: HubClient) -> Result<Store, StoreError> {
+        let verified = Verified::open(&config.state_dir).map_err(|source| StoreError::Io {
+            what: "make the folder",
+            path: config.state_dir.clone(),
+            source,
+        })?;
+        // Engines get absolute paths, and a later change of the working directory must not move the cache.
+        let dir = std::path::absolute(&config.cache_dir).map_err(|source| StoreError::Io {
+            what: "find the folder",
+            path: config.cache_dir.clone(),
+            source,
+        })?;
+        let cache = match config.link_mode {
+            Some(mode) => Cache::with_mode(dir, mode),
+            None => Cache::new(dir),
+        };
+        let parallel = config.parallel.clamp(1, PARALLEL_MAX);
+        Ok(Store {
+            inner: Arc::new(Inner { hub, cache, verified, downloads: Semaphore::new(parallel), parallel }),
+        })
+    }
+
+    /// What was verified before; also for [`crate::register_folder`] on the same machine.
+    pub fn verified(&self) -> &Verified {
+        &self.inner.verified
+    }
+
+    /// Fetches and verifies what is missing. `runtimes` are what this machine can run, as `runtime/device`
+    /// (`gpt-oss/cuda`); files for others are skipped. Interrupted in whatever way, the next call goes on where it was.
+    pub async fn ensure(
+        &self,
+        manifest: &Manifest,
+        runtimes: &[String],
+        progress: &watch::Sender<Progress>,
+        cancel: &CancellationToken,
+    ) -> Result<LocalModel, StoreError> {
+        self.run(manifest, runtimes, progress, cancel, true).await
+    }
+
+    /// Looks whether everything is still here and unchanged, without the network. Cheap when nothing changed: call it
+    /// before each load. A file that changed is hashed; other content than the manifest's is [`StoreError::Changed`].
+    pub async fn check(
+        &self,
+        manifest: &Manifest,
+        runtimes: &[String],
+        cancel: &CancellationToken,
+    ) -> Result<LocalModel, StoreError> {
+        self.run(manifest, runtimes, &watch::Sender::default(), cancel, false).await
+    }
+
+    async fn run(
+        &self,
+        manifest: &Manifest,
+        runtimes: &[String],
+        progress: &watch::Sender<Progress>,
+        cancel: &CancellationToken,
+        fetch: bool,
+    ) -> Result<LocalModel, StoreError> {
+        manifest.check()?;
+        let inner = &self.inner;
+        let mut files: Vec<&ManifestFile> = manifest.files.iter().filter(|f| f.is_for(runtimes)).collect();
+        // What is needed comes first, whatever becomes of the rest.
+        files.sort_by_key(|f| f.optional);
+        let tracker = Tracker::new(progress, files.iter().map(|f| (f.name.clone(), f.size)));
+        let mut model =
+            LocalModel { model_dir: inner.model_dir(manifest), files: BTreeMap::new(), notes: Vec::new() };
+        if fetch {
+            let no_room = inner.check_space(manifest, &files)?;
+            files.retain(|file| match no_room.get(&file.name) {
+                Some(note) => {
+                    tracker.drop_file(&file.name, file.size);
+                    model.notes.push(format!("optional file {} is left out: {note}", file.name));
+                    false
+                }
+                None => true,
+            });
+        }
+        let (inner, tracker) = (inner.as_ref(), &tracker);
+        let mut results = futures_util::stream::iter(files)
+            .map(|file| async move {
+                let result = tokio::select! {
+                    result = inner.file(manifest, file, tracker, cancel, fetch) => result,
+                    () = cancel.cancelled() => Err(StoreError::Cancelled),
+                };
+                (file, result)
+            })
+            .buffer_unordered(inner.parallel);
+        while let Some((file, result)) = results.next().await {
+            match result {
+                Ok(path) => {
+                    tracker.set(&file.name, Phase::Done, file.size);
+                    model.files.insert(file.name.clone(), path);
+                }
+                Err(StoreError::Cancelled) => return Err(StoreError::Cancelled),
+                Err(e) if file.optional => {
+                    tracker.drop_file(&file.name, file.size);
+                    if fetch {
+                        tracing::warn!(
+                            model = manifest.id,
+                            file = file.name,
+                            error = e.message(),
+                            "going on without an optional file"
+                        );
+                    }
+                    model.notes.push(format!("optional file {} is left out: {}", file.name, e.message()));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        model.notes.sort();
+        if fetch && let Source::Hub { repo, revision, commit } = &manifest.source {
+            // Only other tools read it; a cache that cannot be written to serves us all the same.
+            if let Err(e) = inner.cache.note_revision(repo, revision, commit) {
+                tracing::warn!(repo, revision, error = %e, "the revision cannot be noted in the cache");
+            }
+        }
+        Ok(model)
+    }
+}
+
+impl Inner {
+    fn model_dir(&self, manifest: &Manifest) -> PathBuf {
+        match &manifest.source {
+            Source::Hub { repo, commit, .. } => self.cache.snapshot(repo, commit),
+            Source::Local { path } => PathBuf::from(path),
+        }
+    }
+
+    fn wanted<'a>(manifest: &'a Manifest, file: &'a ManifestFile) -> Option<Wanted<'a>> {
+        match (&file.repo, &manifest.source) {
+            (Some(other), _) => Some(Wanted { file, repo: &other.repo, commit: &other.commit }),
+            (None, Source::Hub { repo, commit, .. }) => Some(Wanted { file, repo, commit }),
+            (None, Source::Local { .. }) => None,
+        }
+    }
+
+    async fn file(
+        &self,
+        manifest: &Manifest,
+        file: &ManifestFile,
+        tracker: &Tracker<'_>,
+        cancel: &CancellationToken,
+        fetch: bool,
+    ) -> Result<PathBuf, StoreError> {
+        match Inner::wanted(manifest, file) {
+            Some(wanted) if fetch => self.fetched(wanted, tracker, cancel).await,
+            Some(wanted) => {
+                let path = self.cache.file(wanted.repo, wanted.commit, file.path());
+                self.unchanged(file, path, tracker, cancel).await
+            }
+            None => {
+                let path = below(self.model_dir(manifest), file.path());
+                self.unchanged(file, path, tracker, cancel).await
+            }
+        }
+    }
+
+    /// The file where it should be, when it is there and is what the manifest says.
+    async fn unchanged(
+        &self,
+        file: &ManifestFile,
+        path: PathBuf,
+        tracker: &Tracker<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<PathBuf, StoreError> {
+        match self.look(file, &path, tracker, cancel).await? {
+            Look::Good => Ok(path),
+            Look::Absent => Err(StoreError::Absent { file: file.name.clone(), path }),
+            Look::Other { found } => Err(StoreError::Changed {
+                file: file.name.clone(),
+                path,
+                expected: file.sha256.clone(),
+                found,
+            }),
+        }
+    }
+
+    /// What is at `path`, by size and by hash (remembered where it can be).
+    async fn look(
+        &self,
+        file: &ManifestFile,
+        path: &Path,
+        tracker: &Tracker<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Look, StoreError> {
+        let meta = match std::fs::metadata(path) {
+            Ok(meta) => meta,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Look::Absent),
+            Err(source) => return Err(self.io("look at", path, source)),
+        };
+        if !meta.is_file() {
+            return Ok(Look::Other { found: "no file".to_owned() });
+        }
+        if meta.len() != file.size {
+            return Ok(Look::Other { found: format!("{} bytes", meta.len()) });
+        }
+        let found = match self.verified.known(path) {
+            Some(known) => known,
+            None => self.hash(file, path, tracker, cancel).await?,
+        };
+        Ok(if found == file.sha256 { Look::Good } else { Look::Other { found: format!("sha256 {found}") } })
+    }
+
+    /// Reads the whole file on a thread where blocking is allowed; what it reports arrives here.
+    async fn hash(
+        &self,
+        file: &ManifestFile,
+        path: &Path,
+        tracker: &Tracker<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<String, StoreError> {
+        let (done, mut watch) = watch::channel(0);
+        tracker.set(&file.name, Phase::Verifying, 0);
+        let (verified, path, stop) = (self.verified.clone(), path.to_owned(), cancel.child_token());
+        // Dropping this future must end the reading.
+        let _stop_when_dropped = stop.clone().drop_guard();
+        let mut task = tokio::task::spawn_blocking(move || {
+            verified.sha256(&path, &stop, |bytes| {
+                done.send_replace(bytes);
+            })
+        });
+        let result = loop {
+            tokio::select! {
+                result = &mut task => break result,
+                Ok(()) = watch.changed() => tracker.set(&file.name, Phase::Verifying, *watch.borrow()),
+            }
+        };
+        match result.expect("hashing does not panic") {
+            Ok(sha256) => Ok(sha256),
+            Err(HashError::Cancelled { .. }) => Err(StoreError::Cancelled),
+            Err(HashError::Read { path, source }) => Err(self.io("read", &path, source)),
+            Err(HashError::Changed { path }) => Err(StoreError::Changed {
+                file: file.name.clone(),
+                path,
+                expected: file.sha256.clone(),
+                found: "content that changed while it was read".to_owned(),
+            }),
+        }
+    }
+
+    fn io(&self, what: &'static str, path: &Path, source: std::io::Error) -> StoreError {
+        StoreError::Io { what, path: path.to_owned(), source }
+    }
+}
+
+enum Look {
+    Good,
+    Absent,
+    Other { found: String },
+}
