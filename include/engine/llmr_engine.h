@@ -298,7 +298,7 @@ typedef struct llmr_tokens {
 
 /* ---------------------------------------------------------------- a sequence */
 
-/* llmr_sampling.flags */
+/* llmr_sampling.flags: the model's own end tokens are tokens like any other, chosen or not, and end nothing. */
 enum { LLMR_SAMPLING_IGNORE_END_TOKENS = 1 };
 
 /*
