@@ -24,6 +24,9 @@ pub struct RegisterModel {
     /// Branch, tag or commit; the hub's default branch when absent. The commit it means now is pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// Which GGUF file, when the source has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// The id clients will use; the repository's or the folder's name when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,

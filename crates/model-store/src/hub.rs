@@ -114,7 +114,7 @@ impl HubClient {
             return Err(HubError::TooLarge { path: file.path.clone(), size: file.size, max: bytes_max });
         }
         let content = self
-            .with_retry(async || {
+            .with_retry(|| async move {
                 let mut answer = self.open(repo, commit, &file.path, 0).await?;
                 let mut content = Vec::new();
                 while let Some(piece) = answer.chunk().await? {
@@ -153,7 +153,7 @@ impl HubClient {
         if file.size > bytes_max {
             return Err(HubError::TooLarge { path: file.path.clone(), size: file.size, max: bytes_max });
         }
-        self.with_retry(async || {
+        self.with_retry(|| async move {
             let mut answer = self.open(repo, commit, &file.path, 0).await?;
             let (mut hasher, mut git, mut size) = (Sha256::new(), Sha1::new(), 0);
             git.update(format!("blob {}\0", file.size).as_bytes());
@@ -207,7 +207,8 @@ impl HubClient {
     }
 
     async fn api(&self, url: Url, about: About<'_>) -> Result<(Vec<u8>, HeaderMap), HubError> {
-        self.with_retry(async || {
+        let url = &url;
+        self.with_retry(|| async move {
             let response = self.http.get(url.clone(), None).await?;
             if response.status() != StatusCode::OK {
                 return Err(self.refusal(response, about).await);
@@ -226,9 +227,10 @@ impl HubClient {
         .await
     }
 
-    async fn with_retry<T>(
+    /// Not an `AsyncFnMut`: the compiler could not see that the callers' futures may move between threads.
+    async fn with_retry<T, F: Future<Output = Result<T, HubError>> + Send>(
         &self,
-        mut attempt: impl AsyncFnMut() -> Result<T, HubError>,
+        mut attempt: impl FnMut() -> F,
     ) -> Result<T, HubError> {
         let policy = self.retry();
         for failures in 1.. {

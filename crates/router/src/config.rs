@@ -4,11 +4,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use model_store::HubConfig;
 use time::OffsetDateTime;
+use url::Url;
 
 /// Where a router listens unless told otherwise.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8411);
 
+/// The hub unless told otherwise.
+const DEFAULT_HUB: &str = "https://huggingface.co";
 /// Publishers whose optimized artifacts are taken into manifests.
 pub const DEFAULT_ALLOWLIST: [&str; 2] = ["openai/*", "nvidia/*"];
 
@@ -21,6 +25,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Take nodes that have no GPU.
     pub allow_cpu: bool,
+    /// The hub models are registered from. Its cache folder is not used: the router fetches small files only and keeps
+    /// what it needs in its database.
     pub hub: HubConfig,
     /// Patterns `publisher/*` from whose repositories optimized artifacts are taken.
     pub artifact_allowlist: Vec<String>,
@@ -35,46 +41,30 @@ pub struct Config {
     pub template_worker: Option<PathBuf>,
     /// Holds the secret nodes join with, made when missing; `None`: `join-secret` in `data_dir`.
     pub join_secret_file: Option<PathBuf>,
+    /// Of the machine the router runs on, as its nodes tell theirs; local folders are only offered to nodes that tell the
+    /// same. `None`: every node counts as on this machine, since only loopback is listened on.
+    pub machine_id: Option<String>,
     pub limits: Limits,
 }
 
 impl Config {
     pub fn new(data_dir: impl Into<PathBuf>) -> Config {
+        let data_dir = data_dir.into();
+        let endpoint = Url::parse(DEFAULT_HUB).expect("the constant is an address");
         Config {
             listen: DEFAULT_LISTEN,
-            data_dir: data_dir.into(),
             allow_cpu: false,
-            hub: HubConfig::default(),
+            hub: HubConfig::new(endpoint, data_dir.join("hub")),
+            data_dir,
             artifact_allowlist: DEFAULT_ALLOWLIST.map(str::to_owned).to_vec(),
             supported_models: None,
             require_engine: false,
             template_clock: None,
             template_worker: None,
             join_secret_file: None,
+            machine_id: None,
             limits: Limits::default(),
         }
-    }
-}
-
-/// The hub models are registered from.
-#[derive(Clone, PartialEq, Eq)]
-pub struct HubConfig {
-    /// Origin, such as `https://huggingface.co`.
-    pub endpoint: String,
-    /// Sent to this origin only.
-    pub token: Option<String>,
-}
-
-impl Default for HubConfig {
-    fn default() -> Self {
-        HubConfig { endpoint: "https://huggingface.co".to_owned(), token: None }
-    }
-}
-
-impl std::fmt::Debug for HubConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let token = self.token.as_ref().map(|_| "…");
-        f.debug_struct("HubConfig").field("endpoint", &self.endpoint).field("token", &token).finish()
     }
 }
 

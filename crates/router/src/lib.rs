@@ -5,9 +5,28 @@
 //! **Invariant:** the router holds no weights and opens no plugin; it knows models by their manifests alone.
 #![forbid(unsafe_code)]
 
+mod api;
+mod app;
+mod body;
+mod cluster;
 mod config;
+mod error;
+mod generate;
+mod guard;
+mod link;
+mod openapi;
+mod register;
+mod routes;
 mod secret;
+mod serve;
 mod server;
+mod sse;
+mod store;
+mod templates;
+mod text;
+mod v1;
 
-pub use config::{Config, HubConfig, Limits};
+pub use config::{Config, DEFAULT_LISTEN, Limits};
+pub use model_store::HubConfig;
+pub use openapi::document as openapi_document;
 pub use server::{Running, StartError, start};

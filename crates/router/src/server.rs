@@ -1,14 +1,29 @@
-//! Starting and ending a router.
+//! Starting a router.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
+use model_manifest::{Allowlist, SupportedModels};
+use model_store::{HubClient, HubError, Verified};
 use tokio::net::TcpListener;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::Config;
+use crate::app::{App, REGISTRATIONS_MAX};
+use crate::cluster::{Cluster, Registered};
 use crate::secret::{self, SecretError};
+use crate::store::{Store, StoreError};
+use crate::templates::Templates;
+
+const DATABASE: &str = "router.db";
+const JOIN_SECRET: &str = "join-secret";
+/// Folder of what is remembered of hashed files.
+const VERIFIED: &str = "verified";
 
 /// Why a router did not start.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +41,14 @@ pub enum StartError {
     DataDir { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Secret(#[from] SecretError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the artifact allowlist cannot be used")]
+    Allowlist(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the list of supported models {} cannot be used", path.display())]
+    Supported { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the client for the hub cannot be set up")]
+    Hub(#[source] HubError),
 }
 
 /// A router that serves. It ends when the token given to [`start`] is cancelled; [`Running::wait`] waits for that.
@@ -39,7 +62,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// `http://127.0.0.1:8411`.
+    /// `http://127.0.0.1:8411`
     pub fn url(&self) -> String {
         format!("http://{}", self.local_addr)
     }
@@ -56,22 +79,67 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
     if !config.listen.ip().is_loopback() {
         return Err(StartError::NotLoopback { addr: config.listen });
     }
+    let allowlist = Allowlist::new(config.artifact_allowlist.iter().cloned());
+    let allowlist = allowlist.map_err(|e| StartError::Allowlist(Box::new(e)))?;
+    let supported = supported_models(&config)?;
+    let hub = HubClient::new(&config.hub).map_err(StartError::Hub)?;
     std::fs::create_dir_all(&config.data_dir)
         .map_err(|source| StartError::DataDir { path: config.data_dir.clone(), source })?;
-    let secret_file = config.join_secret_file.clone().unwrap_or_else(|| config.data_dir.join("join-secret"));
+    let secret_file = config.join_secret_file.clone().unwrap_or_else(|| config.data_dir.join(JOIN_SECRET));
     let join_secret = secret::load_or_create(&secret_file)?;
+    // Before the database is touched: a second router of the same folder ends here.
     let listener = TcpListener::bind(config.listen).await.map_err(|source| match source.kind() {
         std::io::ErrorKind::AddrInUse => StartError::PortBusy { addr: config.listen },
         _ => StartError::Listen { addr: config.listen, source },
     })?;
     let local_addr =
         listener.local_addr().map_err(|source| StartError::Listen { addr: config.listen, source })?;
-    let app = axum::Router::new();
-    let task = tokio::spawn(async move {
-        let served = axum::serve(listener, app).with_graceful_shutdown(shutdown.cancelled_owned()).await;
-        if let Err(error) = served {
-            tracing::error!(%error, "the listener failed");
+    let store = Store::open(&config.data_dir.join(DATABASE)).await?;
+    let verified_dir = config.data_dir.join(VERIFIED);
+    let verified =
+        Verified::open(&verified_dir).map_err(|source| StartError::DataDir { path: verified_dir, source })?;
+    let limits = dispatch::Limits {
+        node_requests_max: config.limits.node_requests_max,
+        waiting_max: config.limits.waiting_max,
+        wait_max: config.limits.wait_max,
+    };
+    let cluster = Cluster::new(limits, config.machine_id.clone());
+    for model in store.models().await? {
+        cluster.set_model(Registered::from(model));
+    }
+    let app = Arc::new(App {
+        templates: Templates::new(&config),
+        join_secret: join_secret.clone(),
+        cluster,
+        store,
+        hub,
+        allowlist,
+        supported,
+        verified,
+        registrations: Semaphore::new(REGISTRATIONS_MAX),
+        catalog: Mutex::new(()),
+        tasks: TaskTracker::new(),
+        drain: shutdown,
+        cut: CancellationToken::new(),
+        nodes_end: CancellationToken::new(),
+        started: Instant::now(),
+        config,
+    });
+    let (deadlines, end) = (Arc::clone(&app.cluster).watch_deadlines(), app.nodes_end.clone());
+    app.tasks.spawn(async move {
+        tokio::select! {
+            () = deadlines => {}
+            () = end.cancelled() => {}
         }
     });
-    Ok(Running { local_addr, join_secret, task })
+    let router = crate::routes::router(Arc::clone(&app));
+    tracing::info!(%local_addr, data_dir = %app.config.data_dir.display(), "router started");
+    Ok(Running { local_addr, join_secret, task: tokio::spawn(crate::serve::serve(listener, router, app)) })
+}
+
+fn supported_models(config: &Config) -> Result<SupportedModels, StartError> {
+    let Some(path) = &config.supported_models else { return Ok(SupportedModels::shipped()) };
+    let wrong = |source| StartError::Supported { path: path.clone(), source };
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(Box::new(e)))?;
+    SupportedModels::parse(&text).map_err(|e| wrong(Box::new(e)))
 }

@@ -1,0 +1,5 @@
+//! The router's own API.
+
+pub mod models;
+pub mod nodes;
+pub mod system;

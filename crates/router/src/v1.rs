@@ -1,0 +1,7 @@
+//! The OpenAI API.
+
+pub mod chat;
+pub mod completions;
+mod logprobs;
+pub mod models;
+mod sequence;

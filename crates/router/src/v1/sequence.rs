@@ -1,0 +1,227 @@
+//! The choices of a request: each a sequence on some node, put into the API's pieces as its tokens come.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::stream::{self, BoxStream, SelectAll, Stream, StreamExt as _};
+use node_api::{FinishReason, GenerateRequest, Prompt, Token};
+use openai_api::Sampling;
+use openai_api::usage::Usage;
+use time::OffsetDateTime;
+
+use crate::app::App;
+use crate::cluster::Registered;
+use crate::error::Failure;
+use crate::generate::{Started, Step, generate};
+
+/// Makes pieces of an answer out of tokens. The whole answer is the sum of the pieces, so both ways of delivery agree.
+pub trait Assemble: Send + 'static {
+    type Piece: Send + 'static;
+    type Finish: Copy + Send + 'static;
+
+    /// The sequence runs; what the answer begins with.
+    fn begin(&mut self) -> Vec<Self::Piece> {
+        Vec::new()
+    }
+
+    /// What a token adds. `Some`: the answer ends here, whatever the engine would say further.
+    fn push(&mut self, token: &Token) -> (Vec<Self::Piece>, Option<Self::Finish>);
+
+    /// What was held back, and how the answer ended.
+    fn finish(&mut self, length: bool) -> (Vec<Self::Piece>, Self::Finish);
+
+    fn reasoning_tokens(&self) -> u32 {
+        0
+    }
+}
+
+/// What a choice comes to.
+pub enum Event<A: Assemble> {
+    Loading(f32),
+    /// Once, before any piece.
+    Started(Started),
+    Piece(A::Piece),
+    /// Nothing comes after it.
+    Ended(Ended<A::Finish>),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Ended<F> {
+    pub finish: F,
+    pub completion_tokens: u32,
+    pub reasoning_tokens: u32,
+}
+
+pub type Events<A> = SelectAll<BoxStream<'static, Result<(u32, Event<A>), Failure>>>;
+
+/// A sequence to be run as choice `index`.
+pub struct Choice<A> {
+    pub index: u32,
+    pub request: GenerateRequest,
+    pub assembler: A,
+}
+
+/// Runs all choices at once. Dropping the stream ends them; after an error it has to be dropped.
+pub fn run<A: Assemble>(app: &Arc<App>, choices: Vec<Choice<A>>) -> Events<A> {
+    let one = |choice: Choice<A>| {
+        let index = choice.index;
+        let steps = generate(Arc::clone(app), choice.request);
+        events(steps, choice.assembler).map(move |event| event.map(|event| (index, event))).boxed()
+    };
+    stream::select_all(choices.into_iter().map(one))
+}
+
+struct Run<S, A: Assemble> {
+    steps: S,
+    assembler: A,
+    pending: VecDeque<Event<A>>,
+    tokens: u32,
+    started: bool,
+    ended: bool,
+}
+
+fn events<A: Assemble>(
+    steps: impl Stream<Item = Result<Step, Failure>> + Send,
+    assembler: A,
+) -> impl Stream<Item = Result<Event<A>, Failure>> + Send {
+    let steps = Box::pin(steps);
+    let run = Run { steps, assembler, pending: VecDeque::new(), tokens: 0, started: false, ended: false };
+    stream::unfold(Some(run), |run| async move {
+        let mut run = run?;
+        loop {
+            if let Some(event) = run.pending.pop_front() {
+                return Some((Ok(event), Some(run)));
+            }
+            if run.ended {
+                return None;
+            }
+            match run.steps.next().await? {
+                Ok(step) => run.take(step),
+                Err(failure) => return Some((Err(failure), None)),
+            }
+        }
+    })
+}
+
+impl<S, A: Assemble> Run<S, A> {
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Loading(progress) => self.pending.push_back(Event::Loading(progress)),
+            // A second start is that of a retry, of which the caller need not know.
+            Step::Started(_) if self.started => {}
+            Step::Started(started) => {
+                self.started = true;
+                self.pending.push_back(Event::Started(started));
+                let pieces = self.assembler.begin();
+                self.pending.extend(pieces.into_iter().map(Event::Piece));
+            }
+            Step::Token(token) => {
+                self.tokens += 1;
+                let (pieces, end) = self.assembler.push(&token);
+                self.pending.extend(pieces.into_iter().map(Event::Piece));
+                if let Some(finish) = end {
+                    self.end(finish, self.tokens);
+                }
+            }
+            Step::Finished { reason, completion_tokens } => {
+                let (pieces, finish) = self.assembler.finish(reason == FinishReason::Length);
+                self.pending.extend(pieces.into_iter().map(Event::Piece));
+                self.end(finish, completion_tokens);
+            }
+        }
+    }
+
+    fn end(&mut self, finish: A::Finish, completion_tokens: u32) {
+        let reasoning_tokens = self.assembler.reasoning_tokens();
+        self.pending.push_back(Event::Ended(Ended { finish, completion_tokens, reasoning_tokens }));
+        self.ended = true;
+    }
+}
+
+/// What the answers of one request have in common.
+#[derive(Debug, Clone)]
+pub struct Common {
+    pub id: String,
+    pub created: i64,
+    pub model: String,
+    manifest: String,
+    /// Choices that share one prompt, whose tokens count once.
+    choices_per_prompt: u32,
+    pub system_fingerprint: Option<String>,
+    usage: Usage,
+}
+
+impl Common {
+    pub fn new(prefix: &str, model: &Registered, choices_per_prompt: u32) -> Common {
+        Common {
+            id: format!("{prefix}-{}", uuid::Uuid::new_v4().simple()),
+            created: OffsetDateTime::now_utc().unix_timestamp(),
+            model: model.manifest.id.clone(),
+            manifest: model.fingerprint.chars().take(12).collect(),
+            choices_per_prompt: choices_per_prompt.max(1),
+            system_fingerprint: None,
+            usage: Usage::default(),
+        }
+    }
+
+    pub fn started(&mut self, index: u32, started: &Started) {
+        self.system_fingerprint.get_or_insert_with(|| format!("{}-{}", self.manifest, started.engine));
+        if index.is_multiple_of(self.choices_per_prompt) {
+            let usage = self.usage;
+            self.usage = Usage::new(
+                usage.prompt_tokens + started.prompt_tokens,
+                usage.prompt_tokens_details.cached_tokens + started.cached_tokens,
+                usage.completion_tokens,
+                usage.completion_tokens_details.reasoning_tokens,
+            );
+        }
+    }
+
+    pub fn ended<F>(&mut self, ended: &Ended<F>) {
+        let usage = self.usage;
+        self.usage = Usage::new(
+            usage.prompt_tokens,
+            usage.prompt_tokens_details.cached_tokens,
+            usage.completion_tokens + ended.completion_tokens,
+            usage.completion_tokens_details.reasoning_tokens + ended.reasoning_tokens,
+        );
+    }
+
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+}
+
+/// What is asked of a node for choice `index`. Choices of a seeded request have seeds of their own, in order.
+pub fn node_request(
+    request_id: &str,
+    model: &Registered,
+    prompt: Prompt,
+    sampling: &Sampling,
+    stop: Vec<String>,
+    index: u32,
+) -> GenerateRequest {
+    GenerateRequest {
+        request_id: request_id.to_owned(),
+        model: model.manifest.id.clone(),
+        fingerprint: model.fingerprint.clone(),
+        prompt,
+        sampling: node_api::Sampling {
+            temperature: sampling.temperature,
+            top_p: sampling.top_p,
+            top_k: sampling.top_k,
+            min_p: sampling.min_p,
+            seed: sampling.seed.map(|seed| seed.wrapping_add(u64::from(index))),
+            presence_penalty: sampling.presence_penalty,
+            frequency_penalty: sampling.frequency_penalty,
+            repetition_penalty: sampling.repetition_penalty,
+            logit_bias: sampling.logit_bias.clone(),
+            tokens_max: sampling.tokens_max,
+            tokens_min: sampling.tokens_min,
+            stop,
+            stop_tokens: sampling.stop_tokens.clone(),
+            ignore_end_tokens: sampling.ignore_end_tokens,
+            logprobs: sampling.logprobs,
+        },
+    }
+}
