@@ -99,7 +99,9 @@ impl Cache {
         let file = below(self.repo(repo).join("refs"), revision);
         let parent = parent(&file)?;
         std::fs::create_dir_all(parent)?;
-        let mut new = tempfile::NamedTempFile::new_in(parent)?;
+        // With the rights of any new file: other users of a shared cache read it.
+        let make = |path: &Path| std::fs::File::options().write(true).create_new(true).open(path);
+        let mut new = tempfile::Builder::new().prefix(".ref-").make_in(parent, make)?;
         new.write_all(commit.as_bytes())?;
         match new.persist_noclobber(&file) {
             Err(e) if e.error.kind() != std::io::ErrorKind::AlreadyExists => Err(e.error),

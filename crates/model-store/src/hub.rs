@@ -5,10 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model_manifest::ListedFile;
 use model_manifest::listing::LISTED_FILES_MAX;
-use model_manifest::paths::{check_repo_id, check_revision, is_commit, is_sha256};
-use reqwest::header::{CONTENT_RANGE, HeaderMap, LINK};
+use model_manifest::paths::{check_repo_id, check_revision, is_commit};
+use reqwest::header::HeaderMap;
 use reqwest::{Response, StatusCode};
-use serde::Deserialize;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 use url::Url;
@@ -16,9 +15,11 @@ use url::Url;
 use crate::config::{HubConfig, RetryPolicy};
 use crate::verified::hex;
 
+mod answers;
 mod error;
 mod http;
 
+use answers::{InfoAnswer, TreeEntry, next_page, parse, range_start};
 pub use error::HubError;
 pub(crate) use error::chain;
 use http::Http;
@@ -283,79 +284,10 @@ pub(crate) fn git_blob_id(content: &[u8]) -> String {
     hex(&sha.finalize())
 }
 
-#[derive(Deserialize)]
-struct InfoAnswer {
-    id: String,
-    sha: String,
-    #[serde(default)]
-    private: bool,
-    #[serde(default)]
-    gated: Option<serde_json::Value>,
-}
-
-#[derive(Deserialize)]
-struct TreeEntry {
-    #[serde(rename = "type")]
-    kind: String,
-    path: String,
-    #[serde(default)]
-    size: u64,
-    #[serde(default)]
-    oid: Option<String>,
-    #[serde(default)]
-    lfs: Option<LfsEntry>,
-}
-
-#[derive(Deserialize)]
-struct LfsEntry {
-    oid: String,
-    size: u64,
-}
-
-impl From<TreeEntry> for ListedFile {
-    fn from(entry: TreeEntry) -> ListedFile {
-        match entry.lfs {
-            Some(lfs) => ListedFile {
-                path: entry.path,
-                size: lfs.size,
-                sha256: Some(lfs.oid).filter(|oid| is_sha256(oid)),
-                git_oid: None,
-            },
-            None => ListedFile {
-                path: entry.path,
-                size: entry.size,
-                sha256: None,
-                git_oid: entry.oid.filter(|oid| is_commit(oid)),
-            },
-        }
-    }
-}
-
-fn parse<T: for<'de> Deserialize<'de>>(json: &[u8], what: &str) -> Result<T, HubError> {
-    serde_json::from_slice(json)
-        .map_err(|e| HubError::Protocol { message: format!("{what} is not as expected: {e}") })
-}
-
 fn protocol(message: &str) -> HubError {
     HubError::Protocol { message: message.to_owned() }
 }
 
 fn not_as_listed(path: &str) -> HubError {
     HubError::Protocol { message: format!("{path} is not the file that its list names") }
-}
-
-/// The target of `rel="next"` in `Link`.
-fn next_page(headers: &HeaderMap) -> Option<String> {
-    headers.get_all(LINK).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(", <")).find_map(
-        |link| {
-            let (target, parameters) = link.trim_start_matches('<').split_once('>')?;
-            parameters.contains("rel=\"next\"").then(|| target.to_owned())
-        },
-    )
-}
-
-/// The first byte of `Content-Range: bytes 10-19/20`.
-fn range_start(headers: &HeaderMap) -> Option<u64> {
-    let value = headers.get(CONTENT_RANGE)?.to_str().ok()?;
-    value.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()
 }

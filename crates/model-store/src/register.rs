@@ -181,36 +181,12 @@ pub async fn register_folder(
     let mut hashes = BTreeMap::new();
     for file in wanted {
         let path = below(dir.to_owned(), &file.path);
-        let sha256 = hash(&file.path, path, verified, &tracker, cancel).await?;
+        let sha256 = verified.sha256_of(&file.path, &path, &tracker, cancel).await?;
         tracker.set(&file.path, Phase::Done, size(&file.path));
         hashes.insert(file, sha256);
     }
     let manifest = build_manifest(registration, &hashes)?;
     Ok(Registered { manifest, contents })
-}
-
-async fn hash(
-    name: &str,
-    path: std::path::PathBuf,
-    verified: &Verified,
-    tracker: &Tracker<'_>,
-    cancel: &CancellationToken,
-) -> Result<String, HashError> {
-    let (done, mut watch) = watch::channel(0);
-    let (verified, stop) = (verified.clone(), cancel.child_token());
-    let _stop_when_dropped = stop.clone().drop_guard();
-    tracker.set(name, Phase::Verifying, 0);
-    let mut task = tokio::task::spawn_blocking(move || {
-        verified.sha256(&path, &stop, |bytes| {
-            done.send_replace(bytes);
-        })
-    });
-    loop {
-        tokio::select! {
-            result = &mut task => return result.expect("hashing does not panic"),
-            Ok(()) = watch.changed() => tracker.set(name, Phase::Verifying, *watch.borrow()),
-        }
-    }
 }
 
 fn with_id(request: &Request, id: &str) -> Request {

@@ -12,14 +12,16 @@ use tokio_util::sync::CancellationToken;
 use crate::cache::{Cache, LinkMode, below};
 use crate::hub::HubClient;
 use crate::progress::{Phase, Progress, Tracker};
-use crate::verified::{HashError, Verified};
+use crate::verified::Verified;
 
 mod download;
 mod error;
+mod look;
 mod place;
 mod space;
 
 pub use error::StoreError;
+use look::Look;
 
 /// Downloads at once unless configured: a few streams fill a line, many annoy a hub.
 pub const PARALLEL_DEFAULT: usize = 4;
@@ -255,96 +257,7 @@ impl Inner {
         }
     }
 
-    /// The file where it should be, when it is there and is what the manifest says.
-    async fn unchanged(
-        &self,
-        file: &ManifestFile,
-        path: PathBuf,
-        tracker: &Tracker<'_>,
-        cancel: &CancellationToken,
-    ) -> Result<PathBuf, StoreError> {
-        match self.look(file, &path, tracker, cancel).await? {
-            Look::Good => Ok(path),
-            Look::Absent => Err(StoreError::Absent { file: file.name.clone(), path }),
-            Look::Other { found } => Err(StoreError::Changed {
-                file: file.name.clone(),
-                path,
-                expected: file.sha256.clone(),
-                found,
-            }),
-        }
-    }
-
-    /// What is at `path`, by size and by hash (remembered where it can be).
-    async fn look(
-        &self,
-        file: &ManifestFile,
-        path: &Path,
-        tracker: &Tracker<'_>,
-        cancel: &CancellationToken,
-    ) -> Result<Look, StoreError> {
-        let meta = match std::fs::metadata(path) {
-            Ok(meta) => meta,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Look::Absent),
-            Err(source) => return Err(self.io("look at", path, source)),
-        };
-        if !meta.is_file() {
-            return Ok(Look::Other { found: "no file".to_owned() });
-        }
-        if meta.len() != file.size {
-            return Ok(Look::Other { found: format!("{} bytes", meta.len()) });
-        }
-        let found = match self.verified.known(path) {
-            Some(known) => known,
-            None => self.hash(file, path, tracker, cancel).await?,
-        };
-        Ok(if found == file.sha256 { Look::Good } else { Look::Other { found: format!("sha256 {found}") } })
-    }
-
-    /// Reads the whole file on a thread where blocking is allowed; what it reports arrives here.
-    async fn hash(
-        &self,
-        file: &ManifestFile,
-        path: &Path,
-        tracker: &Tracker<'_>,
-        cancel: &CancellationToken,
-    ) -> Result<String, StoreError> {
-        let (done, mut watch) = watch::channel(0);
-        tracker.set(&file.name, Phase::Verifying, 0);
-        let (verified, path, stop) = (self.verified.clone(), path.to_owned(), cancel.child_token());
-        // Dropping this future must end the reading.
-        let _stop_when_dropped = stop.clone().drop_guard();
-        let mut task = tokio::task::spawn_blocking(move || {
-            verified.sha256(&path, &stop, |bytes| {
-                done.send_replace(bytes);
-            })
-        });
-        let result = loop {
-            tokio::select! {
-                result = &mut task => break result,
-                Ok(()) = watch.changed() => tracker.set(&file.name, Phase::Verifying, *watch.borrow()),
-            }
-        };
-        match result.expect("hashing does not panic") {
-            Ok(sha256) => Ok(sha256),
-            Err(HashError::Cancelled { .. }) => Err(StoreError::Cancelled),
-            Err(HashError::Read { path, source }) => Err(self.io("read", &path, source)),
-            Err(HashError::Changed { path }) => Err(StoreError::Changed {
-                file: file.name.clone(),
-                path,
-                expected: file.sha256.clone(),
-                found: "content that changed while it was read".to_owned(),
-            }),
-        }
-    }
-
     fn io(&self, what: &'static str, path: &Path, source: std::io::Error) -> StoreError {
         StoreError::Io { what, path: path.to_owned(), source }
     }
-}
-
-enum Look {
-    Good,
-    Absent,
-    Other { found: String },
 }

@@ -12,7 +12,10 @@ use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::progress::{Phase, Tracker};
 
 const FILE_NAME: &str = "verified.json";
 const VERSION: u32 = 1;
@@ -144,6 +147,32 @@ impl Verified {
         let sha256 = hex(&hasher.finalize());
         self.remember_identity(path, before, sha256.clone());
         Ok(sha256)
+    }
+
+    /// [`Verified::sha256`] on a thread where blocking is allowed; what it reports goes to `tracker` as `name`. Dropping the
+    /// future ends the reading.
+    pub(crate) async fn sha256_of(
+        &self,
+        name: &str,
+        path: &Path,
+        tracker: &Tracker<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<String, HashError> {
+        let (done, mut watch) = watch::channel(0);
+        tracker.set(name, Phase::Verifying, 0);
+        let (verified, path, stop) = (self.clone(), path.to_owned(), cancel.child_token());
+        let _stop_when_dropped = stop.clone().drop_guard();
+        let mut task = tokio::task::spawn_blocking(move || {
+            verified.sha256(&path, &stop, |bytes| {
+                done.send_replace(bytes);
+            })
+        });
+        loop {
+            tokio::select! {
+                result = &mut task => return result.expect("hashing does not panic"),
+                Ok(()) = watch.changed() => tracker.set(name, Phase::Verifying, *watch.borrow()),
+            }
+        }
     }
 
     /// Notes a hash that was computed while the file was written.

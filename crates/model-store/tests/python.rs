@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use fixture_hub::{FixtureHub, Options, Origin, Repo};
+use fixture_hub::{Fault, FixtureHub, Options, Origin, Repo};
 use model_manifest::{Manifest, Request, Rules};
 use model_store::{HubClient, HubConfig, Progress, Store, StoreConfig, register_hub};
 use tokio::sync::watch;
@@ -144,6 +144,20 @@ async fn the_python_client_online_finds_nothing_left_to_fetch_after_us() {
     world.python("hf.snapshot_download(repo)", &[]).await;
     let requests = world.hub.requests();
     assert!(requests.iter().all(|r| r.origin == Origin::Hub), "no large file was fetched again");
+}
+
+#[tokio::test]
+async fn both_fetch_into_one_cache_at_the_same_time() {
+    let Some(world) = World::new(model()).await else { return };
+    let manifest = world.manifest().await;
+    let slow = Fault::Slow { piece_bytes: 20_000, pause: Duration::from_millis(50) };
+    world.hub.fault("model.safetensors", slow, 2);
+    let python = world.python("print(hf.snapshot_download(repo))", &[]);
+    let (folder, local) = tokio::join!(python, world.ensure(&manifest));
+    assert_eq!(local.model_dir, Path::new(&folder));
+    let check =
+        world.store().check(&manifest, &["gpt-oss/metal".to_owned()], &CancellationToken::new()).await;
+    assert_eq!(check.unwrap().files.len(), 4);
 }
 
 #[tokio::test]
