@@ -57,6 +57,8 @@ pub trait Model: Send + 'static {
     /// The result of a row must not depend on which other rows are in the batch, nor on how its prompt was cut into
     /// chunks, beyond rounding.
     ///
+    /// Progress counts tokens of the batch; at least one report each second of work.
+    ///
     /// # Errors
     /// Ends every running sequence with that status. Slots are then freed by `end` as usual.
     fn forward(

@@ -173,6 +173,20 @@ fn top_p_keeps_the_fewest_that_reach_it() {
 }
 
 #[test]
+fn top_p_cuts_long_flat_rows_where_a_full_sort_would() {
+    // 3000 tokens that are equally likely: the first 90 % of the ids.
+    let logits = vec![0.0f32; 3000];
+    let sampling = Sampling { top_p: 0.9, seed: 4, ..Sampling::default() };
+    let mut sampler = sampler(logits.len());
+    let mut highest = 0;
+    for position in 0..20_000 {
+        let id = sampler.choose(&mut logits.clone(), &sampling, &History::default(), position).unwrap().id;
+        highest = highest.max(id);
+    }
+    assert_eq!(highest, 2699);
+}
+
+#[test]
 fn min_p_is_relative_to_the_most_likely() {
     let logits = [8f32.ln(), 4f32.ln(), 1f32.ln()];
     let kept = |min_p| {

@@ -3,7 +3,7 @@
 use std::{io::Read as _, panic::AssertUnwindSafe, path::Path};
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use tokenizers::{ModelWrapper, NormalizedString, Normalizer as _, NormalizerWrapper, PreTokenizerWrapper};
 
 use super::{
@@ -15,7 +15,7 @@ use crate::{Status, reason};
 
 /// The parts of the file that matter here. Post-processor, truncation and padding do not: nothing is added to a prompt.
 #[derive(Deserialize)]
-struct File {
+struct File<'a> {
     #[serde(default)]
     added_tokens: Vec<AddedToken>,
     #[serde(default)]
@@ -24,7 +24,20 @@ struct File {
     pre_tokenizer: Option<Value>,
     #[serde(default)]
     decoder: Option<Value>,
-    model: Value,
+    /// Nearly all of the file, so it is parsed once, straight into what it becomes.
+    #[serde(borrow)]
+    model: &'a RawValue,
+}
+
+/// What a model says of its bytes and of what it does not know.
+#[derive(Default, Deserialize)]
+pub(super) struct ModelFlags {
+    #[serde(default)]
+    pub byte_fallback: Option<bool>,
+    #[serde(default)]
+    unk_token: Option<String>,
+    #[serde(default)]
+    unk_id: Option<u32>,
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Status> {
@@ -43,35 +56,32 @@ pub(super) fn parse(bytes: &[u8], name: &str) -> Result<Tokenizer, Status> {
     if bytes.len() as u64 > TOKENIZER_BYTES_MAX {
         return Err(corrupt(format!("it has more than {TOKENIZER_BYTES_MAX} bytes")));
     }
-    let file: File = serde_json::from_slice(bytes).map_err(|e| corrupt(e.to_string()))?;
-    let form = Form::of(file.decoder.as_ref(), file.pre_tokenizer.as_ref(), &file.model).map_err(|why| {
+    let file: File<'_> = serde_json::from_slice(bytes).map_err(|e| corrupt(e.to_string()))?;
+    let flags: ModelFlags =
+        serde_json::from_str(file.model.get()).map_err(|e| corrupt(format!("its model: {e}")))?;
+    let form = Form::of(file.decoder.as_ref(), file.pre_tokenizer.as_ref(), &flags).map_err(|why| {
         Status::unsupported(
             reason::UNSUPPORTED_MODEL,
             format!("the tokenizer in {name} cannot be used: {why}"),
         )
     })?;
-    let unknown_name = file.model.get("unk_token").and_then(Value::as_str).map(str::to_owned);
-    let unknown_id = file.model.get("unk_id").and_then(Value::as_u64);
     let (model, pre_tokenizer) = build(file.model, file.pre_tokenizer)
         .map_err(|why| corrupt(format!("the tokenizers library says: {why}")))?;
     let added = AddedTokens::new(file.added_tokens, |text| normalize(file.normalizer.as_ref(), text))
         .map_err(corrupt)?;
     let pieces = pieces(&model, &added, form).map_err(corrupt)?;
-    let unknown = match unknown_id {
-        Some(id) => u32::try_from(id).ok(),
-        None => unknown_name
-            .and_then(|name| added.id(&name).or_else(|| tokenizers::Model::token_to_id(&model, &name))),
-    };
+    let by_name = |name: &str| added.id(name).or_else(|| tokenizers::Model::token_to_id(&model, name));
+    let unknown = flags.unk_id.or_else(|| flags.unk_token.as_deref().and_then(by_name));
     Ok(Tokenizer { normalizer: file.normalizer, pre_tokenizer, model, added, pieces, unknown })
 }
 
 /// The library's own parsers. They were written for files of friends: a panic in one is a verdict on the file.
 fn build(
-    model: Value,
+    model: &RawValue,
     pre_tokenizer: Option<Value>,
 ) -> Result<(ModelWrapper, Option<PreTokenizerWrapper>), String> {
     let parts = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let model: ModelWrapper = serde_json::from_value(model)?;
+        let model: ModelWrapper = serde_json::from_str(model.get())?;
         let pre_tokenizer: Option<PreTokenizerWrapper> =
             pre_tokenizer.map(serde_json::from_value).transpose()?;
         Ok::<_, serde_json::Error>((model, pre_tokenizer))

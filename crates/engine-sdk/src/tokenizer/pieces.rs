@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::file::ModelFlags;
 use crate::Piece;
 
 /// How the vocabulary of a tokenizer spells bytes.
@@ -15,11 +16,13 @@ pub(super) enum Form {
 
 impl Form {
     /// Reads the form off the decoder, which is the part of `tokenizer.json` that says it.
-    pub fn of(decoder: Option<&Value>, pre_tokenizer: Option<&Value>, model: &Value) -> Result<Form, String> {
-        let mut form = Form::SentencePiece {
-            space: None,
-            byte_fallback: model.get("byte_fallback").and_then(Value::as_bool).unwrap_or(false),
-        };
+    pub fn of(
+        decoder: Option<&Value>,
+        pre_tokenizer: Option<&Value>,
+        model: &ModelFlags,
+    ) -> Result<Form, String> {
+        let mut form =
+            Form::SentencePiece { space: None, byte_fallback: model.byte_fallback.unwrap_or(false) };
         if steps(decoder, "decoders")
             .chain(steps(pre_tokenizer, "pretokenizers"))
             .any(|s| kind(s) == "ByteLevel")
