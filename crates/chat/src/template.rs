@@ -27,7 +27,7 @@ pub use select::{Origin, SelectError, TemplateSet};
 /// Longest template that is compiled; the longest published ones have 20 kB.
 pub const TEMPLATE_BYTES_MAX: usize = 1 << 20;
 /// Longest prompt a template may write: above what any model's context holds.
-const OUTPUT_BYTES_MAX: usize = 16 << 20;
+const OUTPUT_BYTES_MAX: usize = 8 << 20;
 /// Steps of the template engine. A conversation of a thousand turns takes some hundred thousand.
 const FUEL_MAX: u64 = 20_000_000;
 /// Nested calls of macros and blocks.

@@ -1,0 +1,18 @@
+//! Renders chat templates of strangers in a process of their own, with a deadline and a memory limit.
+//!
+//! [`TemplateSandbox`] is the router's side: a few warm children, each asked for one prompt at a time, killed and replaced
+//! when it overruns. [`worker_main`] is the child's side, started as `llm-router template-worker`. [`CappedAllocator`] is
+//! the global allocator of the binary: it costs one relaxed load per allocation until the child arms it.
+//!
+//! What a template can cost: 100 ms from when the child has read the request, 64 MiB of private memory, and the child.
+
+#![deny(unsafe_code)]
+
+mod capped_allocator;
+mod protocol;
+mod sandbox;
+mod worker;
+
+pub use capped_allocator::CappedAllocator;
+pub use sandbox::{SandboxError, TemplateSandbox};
+pub use worker::worker_main;
