@@ -5,8 +5,10 @@
 //! meet the right activations. Lengths are rounded up to a multiple of 32 with zeros ([`split`]).
 
 #[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "vector loads take pointers")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "vector loads take pointers")]
 mod avx512;
 mod scalar;
 

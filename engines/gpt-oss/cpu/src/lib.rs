@@ -8,14 +8,18 @@
 //!
 //! **Invariant:** unsafe code is in [`mapped`], [`pool`] and the SIMD files of [`kernel`] only.
 
+#![deny(unsafe_code)]
+
 mod attention;
 mod experts;
 pub mod kernel;
 mod kv;
 mod linear;
+#[expect(unsafe_code, reason = "a mapping is only as sound as the file under it")]
 pub mod mapped;
 mod math;
 pub mod model;
+#[expect(unsafe_code, reason = "threads borrow what the caller's stack and one array hold")]
 pub mod pool;
 
 pub use kernel::Isa;

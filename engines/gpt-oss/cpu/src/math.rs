@@ -9,7 +9,7 @@ const LANES: usize = 16;
 pub(crate) fn exp(x: f32) -> f32 {
     const LOG2_E: f32 = std::f32::consts::LOG2_E;
     // ln 2 in two parts, of which the first has few bits: n * LN2_HIGH is exact.
-    const LN2_HIGH: f32 = 0.693_359_375;
+    const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     // Adding and taking away 1.5 * 2^23 rounds to a whole number.
     const ROUND: f32 = 12_582_912.0;

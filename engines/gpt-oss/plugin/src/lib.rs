@@ -1,1 +1,129 @@
-//! gpt-oss-plugin
+//! The gpt-oss engine as a plugin: settings and memory on one side, a device's forward pass on the other.
+
+mod files;
+mod limits;
+mod model;
+mod options;
+
+use engine_sdk::{
+    Device, DeviceBytes, DeviceNeed, Engine, EngineInfo, Estimate, ModelFiles, Progress, Settings, Status,
+    log, reason,
+};
+use gpt_oss_cpu::{CpuModel, Needs, Pool};
+
+use crate::limits::Limits;
+use crate::model::GptOssModel;
+use crate::options::Options;
+
+/// The one device there is.
+pub(crate) const CPU: &str = "cpu";
+
+#[derive(Debug)]
+pub struct GptOss;
+
+engine_sdk::export_engine!(GptOss);
+
+impl Engine for GptOss {
+    type Model = GptOssModel;
+
+    fn info() -> EngineInfo {
+        EngineInfo { id: "gpt-oss", version: env!("CARGO_PKG_VERSION") }
+    }
+
+    fn devices() -> Result<Vec<Device>, Status> {
+        let mut system = sysinfo::System::new().map_err(|error| {
+            Status::internal(reason::INTERNAL, format!("the system does not tell its memory: {error}"))
+        })?;
+        system.refresh_memory();
+        system.refresh_cpu_list(sysinfo::CpuRefreshKind::nothing());
+        let brand = system.cpus().first().map_or("", |cpu| cpu.brand().trim());
+        let isa = gpt_oss_cpu::Isa::detect().as_str();
+        let brand = if brand.is_empty() { std::env::consts::ARCH } else { brand };
+        Ok(vec![Device {
+            id: CPU.to_owned(),
+            kind: CPU.to_owned(),
+            name: format!("{brand} ({isa})"),
+            memory_total: system.total_memory(),
+            memory_free: system.available_memory(),
+        }])
+    }
+
+    fn estimate(files: &ModelFiles, settings: &Settings) -> Result<Estimate, Status> {
+        check_devices(settings)?;
+        Options::of(settings)?;
+        let store = files::open(files)?;
+        let (sequences, batch) = limits::sequences_and_batch(settings)?;
+        let needs = Needs::of(store.config(), batch, sequences);
+        let need = DeviceNeed {
+            device: CPU.to_owned(),
+            weights: 0,
+            weights_mapped: store.checkpoint().tensor_bytes(),
+            workspace: needs.workspace + files::tokenizer_bytes(files)?,
+            per_sequence: 0,
+            kv_per_token: needs.kv_per_token,
+            kv_fixed: needs.kv_fixed,
+        };
+        Ok(Estimate { devices: vec![need], context_length_max: store.config().context_length_max })
+    }
+
+    fn load(
+        files: &ModelFiles,
+        settings: &Settings,
+        budget: &[DeviceBytes],
+        progress: &mut Progress<'_>,
+    ) -> Result<GptOssModel, Status> {
+        check_devices(settings)?;
+        let options = Options::of(settings)?;
+        let store = files::open(files)?;
+        let total: u64 = store.shards().iter().map(|s| s.as_ref().len() as u64).sum();
+        progress.report(0, total)?;
+        let fixed = files::tokenizer_bytes(files)?;
+        let limits = Limits::choose(store.config(), settings, fixed, granted(budget)?)?;
+        let tokenizer = files::tokenizer(files, store.config().vocabulary)?;
+        if options.touch {
+            files::touch(&store, total, progress)?;
+        }
+        let threads = settings.threads.map_or_else(physical_cores, |threads| threads as usize);
+        let pool = Pool::new(threads).map_err(|error| {
+            Status::load_failed("threads_unavailable", format!("cannot start {threads} threads: {error}"))
+        })?;
+        let model = CpuModel::new(store, pool, options.isa);
+        log::info(format_args!(
+            "{}: {} threads, {}, context {}, {} sequences",
+            files.id,
+            model.threads(),
+            model.isa().as_str(),
+            limits.context_length,
+            limits.sequences_max
+        ));
+        progress.report(total, total)?;
+        Ok(GptOssModel::new(model, tokenizer, limits))
+    }
+}
+
+fn check_devices(settings: &Settings) -> Result<(), Status> {
+    match settings.devices.iter().find(|d| *d != CPU) {
+        None => Ok(()),
+        Some(other) => {
+            let message = format!("device {other} is not one of: {CPU}");
+            Err(Status::unsupported(reason::UNKNOWN_DEVICE, message))
+        }
+    }
+}
+
+/// What the host grants on the cpu, or what is free when it does not say.
+fn granted(budget: &[DeviceBytes]) -> Result<u64, Status> {
+    match budget.iter().find(|b| b.device == CPU) {
+        Some(granted) => Ok(granted.bytes),
+        None => {
+            let free = GptOss::devices()?.first().map_or(0, |d| d.memory_free);
+            Ok(if free == 0 { u64::MAX } else { free })
+        }
+    }
+}
+
+/// Two threads of one core share its vector units: more threads than cores only wait for each other.
+fn physical_cores() -> usize {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    sysinfo::System::physical_core_count().map_or(available, |cores| cores.clamp(1, available))
+}

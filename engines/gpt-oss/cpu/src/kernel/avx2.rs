@@ -33,17 +33,17 @@ fn bf16<const R: usize, const T: usize>(bytes: &[u8], columns: usize, vectors: [
     let mut sums = [[_mm256_setzero_ps(); T]; R];
     let upper = _mm256_set1_epi32(0xffff_0000u32.cast_signed());
     for half in 0..columns / BLOCK * 2 {
-        for r in 0..R {
+        for (r, sums) in sums.iter_mut().enumerate() {
             let at = (r * columns + half * HALF) * 2;
             // SAFETY: row r < R has `columns` numbers and these 32 bytes end inside its whole blocks.
             let pairs = unsafe { _mm256_loadu_si256(bytes.as_ptr().add(at).cast()) };
             let even = _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs));
             let odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
-            for t in 0..T {
+            for (sum, vector) in sums.iter_mut().zip(vectors) {
                 // SAFETY: vectors have 32 elements for every block of columns.
-                let (x_even, x_odd) = unsafe { load(vectors[t], half) };
-                sums[r][t] = _mm256_fmadd_ps(even, x_even, sums[r][t]);
-                sums[r][t] = _mm256_fmadd_ps(odd, x_odd, sums[r][t]);
+                let (x_even, x_odd) = unsafe { load(vector, half) };
+                *sum = _mm256_fmadd_ps(even, x_even, *sum);
+                *sum = _mm256_fmadd_ps(odd, x_odd, *sum);
             }
         }
     }
@@ -88,7 +88,7 @@ fn mxfp4<const R: usize, const T: usize>(
     let table = unsafe { _mm256_loadu_ps(VALUES.as_ptr()) };
     let mut sums = [[_mm256_setzero_ps(); T]; R];
     for half in 0..count * 2 {
-        for r in 0..R {
+        for (r, sums) in sums.iter_mut().enumerate() {
             let at = (r * count * 2 + half) * (BLOCK_BYTES / 2);
             // SAFETY: these 8 bytes are half of one of the R * count blocks that the length was checked for.
             let bytes = unsafe { _mm_loadl_epi64(blocks.as_ptr().add(at).cast()) };
@@ -96,11 +96,11 @@ fn mxfp4<const R: usize, const T: usize>(
             let scale = _mm256_set1_ps(scale_value(scales[r * count + half / 2]));
             let even = value(codes, table, scale);
             let odd = value(_mm256_srli_epi32::<4>(codes), table, scale);
-            for t in 0..T {
+            for (sum, vector) in sums.iter_mut().zip(vectors) {
                 // SAFETY: vectors have 32 elements for every block of columns.
-                let (x_even, x_odd) = unsafe { load(vectors[t], half) };
-                sums[r][t] = _mm256_fmadd_ps(even, x_even, sums[r][t]);
-                sums[r][t] = _mm256_fmadd_ps(odd, x_odd, sums[r][t]);
+                let (x_even, x_odd) = unsafe { load(vector, half) };
+                *sum = _mm256_fmadd_ps(even, x_even, *sum);
+                *sum = _mm256_fmadd_ps(odd, x_odd, *sum);
             }
         }
     }

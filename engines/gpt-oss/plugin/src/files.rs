@@ -1,0 +1,101 @@
+//! Opens the files of a model, and says in the ABI's words what is wrong with them.
+
+use std::error::Error;
+use std::io;
+
+use engine_sdk::{ModelFiles, Progress, Status, Tokenizer, reason};
+use gpt_oss_cpu::Mapped;
+use gpt_oss_model::{OpenError, Store};
+
+const TOKENIZER: &str = "tokenizer.json";
+/// Longest config or index that is read whole; the parsers have limits of their own.
+const SMALL_FILE_BYTES_MAX: u64 = 100 << 20;
+/// A loaded tokenizer takes about this many times its file.
+const TOKENIZER_GROWTH: u64 = 8;
+
+/// Maps the shards and checks everything but the numbers in them.
+///
+/// # Errors
+/// `MODEL_CORRUPT`, naming file and tensor, or `LOAD_FAILED` when a file cannot be read.
+pub(crate) fn open(files: &ModelFiles) -> Result<Store<Mapped>, Status> {
+    if files.format != "safetensors" || files.architecture != "gpt_oss" {
+        let message =
+            format!("{}: {} in {} is not what this engine runs", files.id, files.architecture, files.format);
+        return Err(Status::unsupported(reason::UNSUPPORTED_MODEL, message));
+    }
+    let path = |name: &str| files.find(name).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+    let read = |name: &str| {
+        let path = path(name)?;
+        if path.metadata()?.len() > SMALL_FILE_BYTES_MAX {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        std::fs::read(path)
+    };
+    Store::open(&files.primary, read, |name| Mapped::open(path(name)?))
+        .map_err(|error| status(&files.id, &error))
+}
+
+/// The whole chain of causes in one line.
+fn status(model: &str, error: &OpenError) -> Status {
+    let mut message = format!("{model}: {error}");
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        message += &format!(": {source}");
+        cause = source.source();
+    }
+    if error.is_corrupt() {
+        Status::model_corrupt(reason::FILE_CORRUPT, message)
+    } else {
+        Status::load_failed(reason::FILE_UNREADABLE, message)
+    }
+}
+
+/// Memory that the tokenizer will take, as far as its file tells.
+pub(crate) fn tokenizer_bytes(files: &ModelFiles) -> Result<u64, Status> {
+    let path = files.path(TOKENIZER)?;
+    let bytes = path.metadata().map_err(|error| {
+        Status::load_failed(
+            reason::FILE_UNREADABLE,
+            format!("{}: cannot read {TOKENIZER}: {error}", files.id),
+        )
+    })?;
+    Ok(bytes.len().saturating_mul(TOKENIZER_GROWTH))
+}
+
+/// The model's tokenizer. It may know fewer ids than the model has rows, never more.
+pub(crate) fn tokenizer(files: &ModelFiles, vocabulary: usize) -> Result<Tokenizer, Status> {
+    let tokenizer = Tokenizer::from_file(files.path(TOKENIZER)?)?;
+    let known = tokenizer.vocabulary_size();
+    if known as usize > vocabulary {
+        let message = format!(
+            "{}: {TOKENIZER} has ids up to {}, and config.json says the model has {vocabulary}",
+            files.id,
+            known - 1
+        );
+        return Err(Status::model_corrupt(reason::FILE_CORRUPT, message));
+    }
+    Ok(tokenizer)
+}
+
+/// Reads every page of the weights once, telling how far it is.
+pub(crate) fn touch(store: &Store<Mapped>, total: u64, progress: &mut Progress<'_>) -> Result<(), Status> {
+    let mut done = 0;
+    for (shard, name) in store.shards().iter().zip(&store.checkpoint().shards) {
+        let mut at = 0;
+        loop {
+            let bytes = shard.touch(at).map_err(|error| {
+                Status::load_failed(
+                    reason::FILE_UNREADABLE,
+                    format!("{name}: cannot read at byte {at}: {error}"),
+                )
+            })?;
+            if bytes == 0 {
+                break;
+            }
+            at += bytes;
+            done += bytes as u64;
+            progress.report(done, total)?;
+        }
+    }
+    Ok(())
+}

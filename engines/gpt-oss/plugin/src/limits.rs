@@ -1,0 +1,115 @@
+//! How long a context and how many sequences fit the memory that is granted.
+
+use engine_sdk::{Settings, Status, StatusCode, reason};
+use gpt_oss_cpu::Needs;
+use gpt_oss_model::GptOssConfig;
+
+/// Sequences at once, when nobody asks for a number.
+const SEQUENCES_DEFAULT: u32 = 4;
+pub(crate) const SEQUENCES_MAX: u32 = 256;
+/// Tokens of one step, when nobody asks for a number. On the cpu a step of so many prompt tokens of the 20b shape
+/// takes some ten seconds, and running answers wait for it; much smaller ones read the experts too often.
+const BATCH_TOKENS_DEFAULT: u32 = 256;
+const BATCH_TOKENS_MAX: u32 = 8_192;
+/// Context when nobody asks for one and memory does not say less: the cpu prefills some ten thousand tokens in minutes.
+const CONTEXT_DEFAULT: u32 = 8_192;
+/// Shorter contexts are of no use to anybody.
+const CONTEXT_MIN: u32 = 16;
+
+/// What a loaded model promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) context_length: u32,
+    pub(crate) sequences_max: u32,
+    pub(crate) batch_tokens_max: u32,
+    /// Bytes that all sequences at their longest hold.
+    pub(crate) kv_bytes: u64,
+    /// Bytes besides, the tokenizer's included.
+    pub(crate) workspace: u64,
+}
+
+/// # Errors
+/// `UNSUPPORTED` for numbers that cannot be.
+pub(crate) fn sequences_and_batch(settings: &Settings) -> Result<(u32, u32), Status> {
+    let sequences = settings.sequences_max.unwrap_or(SEQUENCES_DEFAULT);
+    if !(1..=SEQUENCES_MAX).contains(&sequences) {
+        return Err(invalid(format!("sequences_max is {sequences}, not a number from 1 to {SEQUENCES_MAX}")));
+    }
+    let batch = settings.batch_tokens_max.unwrap_or(BATCH_TOKENS_DEFAULT.max(sequences));
+    if batch < sequences || batch > BATCH_TOKENS_MAX {
+        let message = format!(
+            "batch_tokens_max is {batch}, not a number from {sequences}, one for each sequence, to {BATCH_TOKENS_MAX}"
+        );
+        return Err(invalid(message));
+    }
+    Ok((sequences, batch))
+}
+
+impl Limits {
+    /// What was asked for has to fit `granted` bytes; what was not asked for is made to fit: first the context gets
+    /// shorter, then there are fewer sequences. `fixed` bytes are needed whatever runs.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` for settings that cannot be, `OOM_RAM` with both numbers for what does not fit.
+    pub(crate) fn choose(
+        config: &GptOssConfig,
+        settings: &Settings,
+        fixed: u64,
+        granted: u64,
+    ) -> Result<Limits, Status> {
+        let longest = config.context_length_max;
+        if let Some(asked) = settings.context_length
+            && !(1..=longest).contains(&asked)
+        {
+            let message = format!("context_length is {asked}; this model was made for 1 to {longest}");
+            return Err(invalid(message).with_numbers(u64::from(asked), u64::from(longest)));
+        }
+        let (asked_sequences, batch) = sequences_and_batch(settings)?;
+        let fewest = settings.sequences_max.unwrap_or(1);
+        let shortest = settings.context_length.unwrap_or(CONTEXT_MIN.min(longest));
+        let wanted = settings.context_length.unwrap_or(CONTEXT_DEFAULT.min(longest));
+
+        let limits = |sequences: u32, context: u32| {
+            let needs = Needs::of(config, batch, sequences);
+            let sequence = needs.kv_fixed + u64::from(context) * needs.kv_per_token;
+            Limits {
+                context_length: context,
+                sequences_max: sequences,
+                batch_tokens_max: batch,
+                kv_bytes: u64::from(sequences) * sequence,
+                workspace: needs.workspace + fixed,
+            }
+        };
+        for sequences in (fewest..=asked_sequences).rev() {
+            let least = limits(sequences, shortest).total();
+            if least > granted {
+                continue;
+            }
+            let per_token = limits(sequences, shortest + 1).total() - least;
+            let room = (granted - least).checked_div(per_token).unwrap_or(u64::MAX);
+            let context = u64::from(shortest).saturating_add(room).min(u64::from(wanted)) as u32;
+            // A context that leaves no room for an answer is worse than fewer sequences.
+            if context >= wanted.min(CONTEXT_DEFAULT / 4) || sequences == fewest {
+                return Ok(limits(sequences, context));
+            }
+        }
+        let needed = limits(fewest, shortest).total();
+        let message = format!(
+            "{fewest} sequences of {shortest} tokens need {needed} bytes on cpu besides the mapped weights, \
+             and {granted} are granted"
+        );
+        Err(Status::new(StatusCode::OomRam, reason::BUDGET_EXCEEDED, message).with_numbers(needed, granted))
+    }
+
+    /// Private bytes at most.
+    pub(crate) fn total(&self) -> u64 {
+        self.kv_bytes + self.workspace
+    }
+}
+
+fn invalid(message: String) -> Status {
+    Status::unsupported(reason::INVALID_SETTINGS, message)
+}
+
+#[cfg(test)]
+mod tests;
