@@ -1,7 +1,11 @@
 //! The comfortable side of the engine ABI, for engines in Rust.
 //!
-//! An engine implements [`Engine`] and [`Model`] and calls [`export_engine!`]; scheduling, tokenizing,
-//! sampling and the C table come from here.
+//! An engine implements [`Engine`] and [`Model`] and calls [`export_engine!`]. The rest of a plugin is here: the C table
+//! ([`abi`]), the loop over a loaded model ([`Runner`]), which sequences are in a step ([`scheduler`]), which token comes
+//! next ([`Sampler`]), and text to tokens and back ([`Tokenizer`]).
+//!
+//! **Invariant:** unsafe code lives in `abi` alone, and no panic of an engine leaves it. The scheduler knows numbers only;
+//! the sampler is a function of logits, seed and position, so that another device can reproduce it.
 
 #![deny(unsafe_code)]
 

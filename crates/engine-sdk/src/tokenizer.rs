@@ -99,6 +99,9 @@ impl Tokenizer {
     ) -> Vec<(NormalizedString, Option<Vec<Token>>)> {
         // Where a range of the part lies in the text that was submitted, which is what literal ranges count in.
         let is_literal = |range: Range<usize>| {
+            if literal.is_empty() {
+                return false;
+            }
             let Some(slice) = part.slice(tokenizers::tokenizer::normalizer::Range::Normalized(range)) else {
                 return true;
             };
