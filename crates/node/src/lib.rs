@@ -1,1 +1,18 @@
-//! node
+//! The node as a library: it joins routers, fetches the models they want, and runs them in worker processes.
+//!
+//! [`start`] opens no port: it dials every router it is told of and serves on those connections until its token is
+//! cancelled.
+//!
+//! **Invariant:** a node never opens a plugin itself, and whatever happens to a worker happens to that worker only.
+//! **Invariant:** prompts and answers are never logged.
+#![forbid(unsafe_code)]
+
+mod config;
+pub mod devices;
+mod error;
+mod identity;
+mod memory;
+
+pub use config::{Config, DeviceChoice, RouterAddress, WorkerProgram};
+pub use error::NodeError;
+pub use identity::machine_id;

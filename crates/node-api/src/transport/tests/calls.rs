@@ -67,7 +67,7 @@ impl NodeService for Echo {
             }
             "echo" => {
                 let Prompt::Text { text, .. } = request.prompt else { panic!("the test sends text") };
-                let events: Vec<_> = text.bytes().map(|b| {
+                let events = text.bytes().map(|b| {
                     let bytes = TokenBytes::from(vec![b]);
                     GenerateEvent::Token(Token { id: b.into(), bytes, control: false, logprobs: Vec::new() })
                 });

@@ -1,0 +1,99 @@
+//! Which devices this machine has, and which of them the node serves with.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
+mod nvidia;
+#[cfg(windows)]
+mod windows;
+
+use node_api::{DeviceInfo, DeviceMemory};
+
+use crate::{DeviceChoice, NodeError};
+
+/// The devices of this machine.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Detected {
+    /// GPUs in the order of their ids; the CPU is not among them.
+    pub gpus: Vec<DeviceInfo>,
+    /// What could not be looked at, and why: for people.
+    pub notes: Vec<String>,
+}
+
+/// Looks at what there is. A missing driver is a note, never an error. May take a second; call it off the event loop.
+pub fn detect() -> Detected {
+    let mut detected = Detected::default();
+    nvidia::detect(&mut detected);
+    #[cfg(target_os = "linux")]
+    linux::detect(&mut detected, std::path::Path::new("/"));
+    #[cfg(target_os = "macos")]
+    macos::detect(&mut detected);
+    #[cfg(windows)]
+    windows::detect(&mut detected);
+    detected
+}
+
+/// The CPU as a device: its memory is the machine's.
+pub fn cpu() -> DeviceInfo {
+    let (mut brand, mut memory_total) = (None, 0);
+    // A system that tells nothing of itself still has a CPU.
+    if let Ok(mut system) = sysinfo::System::new() {
+        system.refresh_memory();
+        system.refresh_cpu_list(sysinfo::CpuRefreshKind::nothing());
+        brand =
+            system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).filter(|name| !name.is_empty());
+        memory_total = crate::memory::ram_total(&system);
+    }
+    DeviceInfo {
+        id: "cpu".to_owned(),
+        kind: "cpu".to_owned(),
+        name: brand.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        memory_total,
+        driver: None,
+    }
+}
+
+/// What is in use on each GPU now, where the driver tells.
+pub(crate) fn memory(devices: &[DeviceInfo]) -> Vec<DeviceMemory> {
+    devices
+        .iter()
+        .filter_map(|device| {
+            let used = match device.kind.as_str() {
+                "cuda" => nvidia::memory_used(device)?,
+                #[cfg(target_os = "linux")]
+                "vulkan" => linux::memory_used(device, std::path::Path::new("/"))?,
+                _ => return None,
+            };
+            Some(DeviceMemory { device: device.id.clone(), total: device.memory_total, used })
+        })
+        .collect()
+}
+
+/// The devices that were asked for. A device named and not there is an error that lists what there is.
+pub fn select(choice: &DeviceChoice, detected: &Detected) -> Result<Vec<DeviceInfo>, NodeError> {
+    let DeviceChoice::Only(ids) = choice else { return Ok(detected.gpus.clone()) };
+    let mut selected: Vec<DeviceInfo> = Vec::with_capacity(ids.len());
+    for id in ids {
+        let device = match id.as_str() {
+            "cpu" => Some(cpu()),
+            id => {
+                let whole = if id.contains(':') { id.to_owned() } else { format!("{id}:0") };
+                detected.gpus.iter().find(|gpu| gpu.id == whole).cloned()
+            }
+        };
+        let found = || {
+            let mut names: Vec<_> = detected.gpus.iter().map(|gpu| gpu.id.as_str()).collect();
+            names.push("cpu");
+            names.join(", ")
+        };
+        let device = device.ok_or_else(|| NodeError::Device { asked: id.clone(), found: found() })?;
+        if selected.iter().all(|known| known.id != device.id) {
+            selected.push(device);
+        }
+    }
+    Ok(selected)
+}
+
+#[cfg(test)]
+mod tests;

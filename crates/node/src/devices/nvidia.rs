@@ -1,0 +1,58 @@
+//! NVIDIA GPUs through NVML, which comes with the driver and is looked for at run time.
+
+use std::sync::OnceLock;
+
+use node_api::DeviceInfo;
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use super::Detected;
+
+/// Opened once: initialisation takes a tenth of a second, and memory is asked for once a second.
+fn nvml() -> Result<&'static Nvml, &'static NvmlError> {
+    static NVML: OnceLock<Result<Nvml, NvmlError>> = OnceLock::new();
+    NVML.get_or_init(Nvml::init).as_ref()
+}
+
+pub fn detect(detected: &mut Detected) {
+    // Apple sells no machine with one, and has no driver for it.
+    if cfg!(target_os = "macos") {
+        return;
+    }
+    let nvml = match nvml() {
+        Ok(nvml) => nvml,
+        Err(error) => {
+            detected.notes.push(match error {
+                NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => {
+                    "no NVIDIA driver found (its library NVML is not installed)".to_owned()
+                }
+                other => format!("the NVIDIA driver cannot be used: {other}"),
+            });
+            return;
+        }
+    };
+    let driver = nvml.sys_driver_version().ok().map(|version| format!("NVIDIA {version}"));
+    let count = match nvml.device_count() {
+        Ok(count) => count,
+        Err(error) => return detected.notes.push(format!("NVIDIA GPUs cannot be counted: {error}")),
+    };
+    for index in 0..count {
+        let device = nvml.device_by_index(index).and_then(|gpu| Ok((gpu.name()?, gpu.memory_info()?.total)));
+        match device {
+            Ok((name, memory_total)) => detected.gpus.push(DeviceInfo {
+                id: format!("cuda:{index}"),
+                kind: "cuda".to_owned(),
+                name,
+                memory_total,
+                driver: driver.clone(),
+            }),
+            Err(error) => detected.notes.push(format!("NVIDIA GPU {index} cannot be used: {error}")),
+        }
+    }
+}
+
+/// Bytes in use.
+pub fn memory_used(device: &DeviceInfo) -> Option<u64> {
+    let index = device.id.strip_prefix("cuda:")?.parse().ok()?;
+    nvml().ok()?.device_by_index(index).ok()?.memory_info().ok().map(|memory| memory.used)
+}

@@ -1,0 +1,23 @@
+//! Why a node does not start. What goes wrong later is in its log and its status.
+
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error("{url} is no address of a router: it has to be http://host:port")]
+    RouterUrl { url: String },
+    #[error("cannot {what} {}", path.display())]
+    Io { what: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{} does not hold a node's id; remove it to get a new one", path.display())]
+    Identity { path: PathBuf },
+    #[error("this machine has no device {asked}; it has {found}")]
+    Device { asked: String, found: String },
+    #[error("the worker program {} is not there", path.display())]
+    Worker { path: PathBuf },
+    #[error("the hub cannot be used")]
+    Hub(#[from] model_store::HubError),
+    #[error("the model store cannot be opened")]
+    Store(#[from] model_store::StoreError),
+    #[error("workers cannot be tied to this node")]
+    Job(#[source] std::io::Error),
+}
