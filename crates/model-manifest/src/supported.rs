@@ -18,8 +18,8 @@ pub enum SupportedError {
     Version { found: u32 },
     #[error("the list of supported models has two entries `{id}`")]
     Duplicate { id: String },
-    #[error("the list of supported models names something unsafe in entry `{id}`")]
-    Unsafe { id: String, source: PathError },
+    #[error("the list of supported models has a name that cannot be used in entry `{id}`")]
+    Name { id: String, source: PathError },
     #[error("entry `{id}` takes `{artifact}` from `{repository}`, which is not of the same publisher")]
     OtherPublisher { id: String, artifact: String, repository: String },
 }
@@ -107,13 +107,13 @@ impl SupportedModels {
 
 impl SupportedModel {
     fn check(&self) -> Result<(), SupportedError> {
-        let unsafe_name = |source| SupportedError::Unsafe { id: self.id.clone(), source };
-        check_repo_id(&self.repository).map_err(unsafe_name)?;
-        paths::check_paths(self.artifacts.iter().map(|a| a.name.as_str())).map_err(unsafe_name)?;
+        let bad_name = |source| SupportedError::Name { id: self.id.clone(), source };
+        check_repo_id(&self.repository).map_err(bad_name)?;
+        paths::check_paths(self.artifacts.iter().map(|a| a.name.as_str())).map_err(bad_name)?;
         for artifact in &self.artifacts {
-            check_path(&artifact.path).map_err(unsafe_name)?;
+            check_path(&artifact.path).map_err(bad_name)?;
             let Some(other) = &artifact.repository else { continue };
-            check_repo_id(other).map_err(unsafe_name)?;
+            check_repo_id(other).map_err(bad_name)?;
             if publisher(other) != publisher(&self.repository) {
                 return Err(SupportedError::OtherPublisher {
                     id: self.id.clone(),

@@ -46,7 +46,7 @@ fn an_artifact_of_another_publisher_is_refused() {
 #[test]
 fn an_artifact_outside_its_repository_is_refused() {
     let error = SupportedModels::parse(&list_with("org/b", "../model.bin")).unwrap_err();
-    assert!(matches!(error, SupportedError::Unsafe { .. }), "{error}");
+    assert!(matches!(error, SupportedError::Name { .. }), "{error}");
 }
 
 #[test]
