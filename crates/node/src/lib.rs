@@ -9,6 +9,7 @@
 
 mod config;
 pub mod devices;
+pub mod engines;
 mod error;
 mod identity;
 mod memory;

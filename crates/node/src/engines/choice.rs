@@ -1,0 +1,115 @@
+//! Which engine runs a model on which device, or what exactly is missing.
+
+use model_manifest::Manifest;
+use node_api::DeviceInfo;
+
+use super::{Engine, EngineManifest, EngineRegistry};
+
+/// How a model runs here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    pub engine: Engine,
+    pub runtime: String,
+    pub device: DeviceChosen,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceChosen {
+    pub id: String,
+    pub kind: String,
+}
+
+impl EngineRegistry {
+    /// The first of the model's runtimes that an engine here has, on the device that engine likes best; of several
+    /// versions the newest. Otherwise the reason, for the operator, with what would be needed.
+    pub fn choose(&self, model: &Manifest, devices: &[DeviceInfo]) -> Result<Choice, String> {
+        let mut fitting: Vec<&Engine> = self.engines.iter().filter(|e| runs(&e.manifest, model)).collect();
+        fitting.sort_by(|a, b| version_key(&b.manifest.version).cmp(&version_key(&a.manifest.version)));
+        // A model of which no runtime is known is left to whoever reads its format and architecture.
+        let named = model.runtimes.iter().map(Some);
+        for wanted in named.chain(model.runtimes.is_empty().then_some(None)) {
+            for engine in &fitting {
+                let own = &engine.manifest.runtimes;
+                let Some(runtime) = own.iter().find(|r| wanted.is_none_or(|wanted| wanted == *r)) else {
+                    continue;
+                };
+                let device =
+                    engine.manifest.devices.iter().find_map(|k| devices.iter().find(|d| d.kind == *k));
+                if let Some(device) = device {
+                    return Ok(Choice {
+                        engine: (*engine).clone(),
+                        runtime: runtime.clone(),
+                        device: DeviceChosen { id: device.id.clone(), kind: device.kind.clone() },
+                    });
+                }
+            }
+        }
+        Err(self.missing(model, &fitting, devices))
+    }
+
+    fn missing(&self, model: &Manifest, fitting: &[&Engine], devices: &[DeviceInfo]) -> String {
+        let what = format!("architecture {} from {}", model.architecture, model.format);
+        if let Some(refused) =
+            self.refused.iter().find(|r| r.manifest.as_ref().is_some_and(|m| runs(m, model)))
+        {
+            let name =
+                refused.manifest.as_ref().map(|m| format!("{} {}", m.id, m.version)).unwrap_or_default();
+            if fitting.is_empty() {
+                return format!("engine {name} would run {what}, but it is refused: {}", refused.reason);
+            }
+        }
+        let (with_runtime, others): (Vec<&Engine>, Vec<&Engine>) = fitting.iter().copied().partition(|e| {
+            model.runtimes.is_empty() || e.manifest.runtimes.iter().any(|r| model.runtimes.contains(r))
+        });
+        if !with_runtime.is_empty() {
+            let engines =
+                with_runtime.iter().map(|e| format!("{} ({})", e.label(), e.manifest.devices.join(", ")));
+            let engines = engines.collect::<Vec<_>>().join(", ");
+            let have = match devices {
+                [] => "no device it may use".to_owned(),
+                some => some.iter().map(|d| d.id.as_str()).collect::<Vec<_>>().join(", "),
+            };
+            return format!("no device for {what}: it runs with {engines}, and this node serves with {have}");
+        }
+        if !others.is_empty() {
+            let wanted = model.runtimes.join(" or ");
+            let engines = others.iter().map(|e| e.label()).collect::<Vec<_>>().join(", ");
+            return format!(
+                "no engine with runtime {wanted} is installed; {engines} reads the model but has another runtime"
+            );
+        }
+        if self.engines.is_empty() {
+            let dirs = self.dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(", ");
+            return format!("no engine is installed (looked in {dirs}); {what} needs one");
+        }
+        let format = model.format.as_str();
+        let readers: Vec<String> = self
+            .engines
+            .iter()
+            .filter(|e| e.manifest.formats.iter().any(|f| f == format))
+            .map(|e| format!("{} ({})", e.label(), e.manifest.architectures.join(", ")))
+            .collect();
+        if readers.is_empty() {
+            let all: Vec<String> = self
+                .engines
+                .iter()
+                .map(|e| format!("{} ({})", e.label(), e.manifest.formats.join(", ")))
+                .collect();
+            return format!("no engine here reads format {format}; installed: {}", all.join(", "));
+        }
+        format!("no engine here runs {what}; engines that read {format}: {}", readers.join(", "))
+    }
+}
+
+fn runs(engine: &EngineManifest, model: &Manifest) -> bool {
+    let format = engine.formats.iter().any(|f| f == model.format.as_str());
+    format && engine.architectures.iter().any(|a| a == "*" || *a == model.architecture)
+}
+
+/// Orders versions: numbers by value, and a pre-release before its release.
+fn version_key(version: &str) -> (Vec<u64>, bool, String) {
+    let core_end = version.find(['-', '+']).unwrap_or(version.len());
+    let (core, rest) = version.split_at(core_end);
+    let numbers = core.split('.').map(|n| n.parse().unwrap_or(u64::MAX)).collect();
+    (numbers, !rest.starts_with('-'), rest.to_owned())
+}
