@@ -200,3 +200,6 @@ fn printable(text: &str) -> String {
     const SHOWN: usize = 300;
     text.chars().filter(|c| !c.is_control()).take(SHOWN).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -280,3 +280,32 @@ async fn two_stores_on_one_cache_fetch_each_file_once() {
     }
     assert_eq!(world.ranges(SHARD).len(), 1, "the second waited for the first");
 }
+
+#[tokio::test]
+async fn no_more_files_are_fetched_at_once_than_allowed() {
+    let mut repo = model();
+    let names: Vec<String> = (0..8).map(|n| format!("part-{n}.safetensors")).collect();
+    let map: Vec<String> = names.iter().map(|name| format!("{name:?}: {name:?}")).collect();
+    repo = repo.file("model.safetensors.index.json", format!(r#"{{"weight_map": {{{}}}}}"#, map.join(", ")));
+    for (n, name) in names.iter().enumerate() {
+        repo = repo.file(name.as_str(), bytes(20_000 + n));
+    }
+    let world = World::new(repo).await;
+    let manifest = world.manifest().await;
+    for name in &names {
+        world.hub.fault(name, Fault::Slow { piece_bytes: 5000, pause: Duration::from_millis(20) }, 1);
+    }
+    let progress = watch::Sender::new(Progress::default());
+    let mut watcher = progress.subscribe();
+    let watching = tokio::spawn(async move {
+        let mut most = 0;
+        while watcher.changed().await.is_ok() {
+            most = most.max(watcher.borrow_and_update().files.len());
+        }
+        most
+    });
+    let store = world.store_with(|config| config.parallel = 2);
+    store.ensure(&manifest, &["gpt-oss/cpu".to_owned()], &progress, &CancellationToken::new()).await.unwrap();
+    drop(progress);
+    assert_eq!(watching.await.unwrap(), 2);
+}
