@@ -27,6 +27,7 @@ pub enum ControlTokensError {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlTokens {
     spellings: Vec<String>,
+    markers: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -44,41 +45,57 @@ struct AddedToken {
     special: bool,
 }
 
+impl AddedToken {
+    fn is_marker(&self) -> bool {
+        let within = |open, close| self.content.starts_with(open) && self.content.ends_with(close);
+        within('<', '>') || within('[', ']')
+    }
+}
+
 impl ControlTokens {
-    /// The added tokens that are marked `special`. Added tokens without that mark (`<think>` in many vocabularies) are
-    /// text that happens to have a token of its own, and are not control tokens.
+    /// The added tokens that are marked `special`, and beside them the markers: added tokens in angle or square brackets
+    /// that a vocabulary does not call special (`<think>`, `<tool_call>`). Engines keep both out of literal text.
     pub fn from_tokenizer_json(bytes: &[u8]) -> Result<ControlTokens, ControlTokensError> {
         if bytes.len() > TOKENIZER_BYTES_MAX {
             return Err(ControlTokensError::TooLarge { bytes: bytes.len(), max: TOKENIZER_BYTES_MAX });
         }
         let parsed: TokenizerJson = serde_json::from_slice(bytes)?;
-        let special: Vec<AddedToken> =
-            parsed.added_tokens.into_iter().filter(|t| t.special && !t.content.is_empty()).collect();
-        if special.len() > TOKENS_MAX {
-            return Err(ControlTokensError::TooMany { count: special.len(), max: TOKENS_MAX });
+        let (special, others): (Vec<AddedToken>, Vec<AddedToken>) =
+            parsed.added_tokens.into_iter().partition(|t| t.special);
+        let markers: Vec<AddedToken> = others.into_iter().filter(AddedToken::is_marker).collect();
+        let count = special.len() + markers.len();
+        if count > TOKENS_MAX {
+            return Err(ControlTokensError::TooMany { count, max: TOKENS_MAX });
         }
-        if let Some(long) = special.iter().find(|t| t.content.len() > SPELLING_BYTES_MAX) {
+        if let Some(long) = special.iter().chain(&markers).find(|t| t.content.len() > SPELLING_BYTES_MAX) {
             return Err(ControlTokensError::LongSpelling {
                 id: long.id,
                 bytes: long.content.len(),
                 max: SPELLING_BYTES_MAX,
             });
         }
-        Ok(ControlTokens::from_spellings(special.into_iter().map(|t| t.content)))
+        let texts = |tokens: Vec<AddedToken>| tokens.into_iter().map(|t| t.content);
+        Ok(ControlTokens::new(texts(special), texts(markers)))
     }
 
-    pub fn from_spellings(spellings: impl IntoIterator<Item = String>) -> ControlTokens {
+    pub fn new(
+        spellings: impl IntoIterator<Item = String>,
+        markers: impl IntoIterator<Item = String>,
+    ) -> ControlTokens {
         let mut seen = HashSet::new();
-        let spellings = spellings.into_iter().filter(|s| !s.is_empty() && seen.insert(s.clone())).collect();
-        ControlTokens { spellings }
+        let mut unseen = |s: &String| !s.is_empty() && seen.insert(s.clone());
+        let spellings = spellings.into_iter().filter(&mut unseen).collect();
+        let markers = markers.into_iter().filter(&mut unseen).collect();
+        ControlTokens { spellings, markers }
     }
 
+    /// Of the control tokens.
     pub fn spellings(&self) -> &[String] {
         &self.spellings
     }
 
-    pub(crate) fn into_spellings(self) -> Vec<String> {
-        self.spellings
+    pub fn markers(&self) -> &[String] {
+        &self.markers
     }
 }
 

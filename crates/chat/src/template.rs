@@ -46,6 +46,9 @@ pub struct TemplateSource {
     pub architecture: String,
     /// Spellings of the control tokens.
     pub control_tokens: Vec<String>,
+    /// Spellings of the markers (see [`crate::ControlTokens::markers`]).
+    #[serde(default)]
+    pub markers: Vec<String>,
     /// `bos_token` and the like.
     pub variables: BTreeMap<String, String>,
 }
@@ -60,9 +63,11 @@ impl TemplateSource {
         };
         part(&self.text);
         part(&self.architecture);
-        part(&self.control_tokens.len().to_string());
-        for spelling in &self.control_tokens {
-            part(spelling);
+        for spellings in [&self.control_tokens, &self.markers] {
+            part(&spellings.len().to_string());
+            for spelling in spellings {
+                part(spelling);
+            }
         }
         for (name, value) in &self.variables {
             part(name);
@@ -200,12 +205,7 @@ impl Compiled {
             param: "messages".to_owned(),
             message: "they use up the private-use characters of Unicode".to_owned(),
         };
-        let (mut marks, marked) =
-            Marks::new(&source.text, &source.control_tokens, nonce, avoid).ok_or_else(crowded)?;
-        let mut variables = BTreeMap::new();
-        for (name, text) in &source.variables {
-            variables.insert(name.clone(), marks.mark_variable(text, avoid).ok_or_else(crowded)?);
-        }
+        let marked = Marks::new(source, nonce, avoid).ok_or_else(crowded)?;
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(|e| RenderError::Syntax { message: e.to_string() })?);
@@ -222,9 +222,9 @@ impl Compiled {
             Err(Error::new(ErrorKind::InvalidOperation, "refused").with_source(Raised(message)))
         });
         environment
-            .add_template_owned(NAME, marked)
+            .add_template_owned(NAME, marked.text)
             .map_err(|e| RenderError::Syntax { message: describe(&e) })?;
-        Ok(Compiled { environment, marks, variables })
+        Ok(Compiled { environment, marks: marked.marks, variables: marked.variables })
     }
 
     /// The template engine has panicked on rare input (an empty text sliced backwards): a template's fault, not ours.

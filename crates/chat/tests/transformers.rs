@@ -58,9 +58,10 @@ fn templates_render_as_in_transformers() {
             text: std::fs::read_to_string(folder("tests/hf/templates").join(file)).unwrap(),
             architecture: "other".to_owned(),
             control_tokens: serde_json::from_value(entry["control_tokens"].clone()).unwrap(),
+            markers: serde_json::from_value(entry["markers"].clone()).unwrap(),
             variables: variables.clone(),
         };
-        let spellings = source.control_tokens.clone();
+        let spellings = [source.control_tokens.clone(), source.markers.clone()].concat();
         let template = Template::compile(source, 7).unwrap_or_else(|e| panic!("{file}: {e}"));
         for case in &cases {
             let name = case["name"].as_str().unwrap();
@@ -70,7 +71,7 @@ fn templates_render_as_in_transformers() {
             let is_same = match (&ours, expected.get("text")) {
                 (Ok(rendered), Some(text)) => {
                     for part in control(rendered) {
-                        let whole = ControlTokens::from_spellings(spellings.clone());
+                        let whole = ControlTokens::new(spellings.clone(), []);
                         assert!(
                             is_all_spellings(&part, whole.spellings()),
                             "{file} {name}: {part:?} is no control token"
@@ -122,6 +123,7 @@ fn every_control_token_of_the_template_is_recognised() {
             text: std::fs::read_to_string(folder("tests/hf/templates").join(file)).unwrap(),
             architecture: "other".to_owned(),
             control_tokens: serde_json::from_value(entry["control_tokens"].clone()).unwrap(),
+            markers: serde_json::from_value(entry["markers"].clone()).unwrap(),
             variables: variables.clone(),
         };
         let spellings = source.control_tokens.clone();

@@ -48,6 +48,7 @@ fn template(text: &str) -> TemplateSource {
         text: text.to_owned(),
         architecture: "any".to_owned(),
         control_tokens: vec!["<|end|>".to_owned()],
+        markers: Vec::new(),
         variables: BTreeMap::new(),
     }
 }

@@ -3,16 +3,18 @@
 use super::*;
 
 #[test]
-fn special_added_tokens_are_control_tokens_and_others_are_not() {
+fn special_added_tokens_are_control_tokens_and_bracketed_ones_markers() {
     let json = br#"{"added_tokens": [
         {"id": 1, "content": "<s>", "special": true},
         {"id": 2, "content": "<think>", "special": false},
         {"id": 3, "content": "<s>", "special": true},
         {"id": 4, "content": "", "special": true},
-        {"id": 5, "content": "[INST]", "special": true}
+        {"id": 5, "content": "[INST]", "special": true},
+        {"id": 6, "content": "   ", "special": false}
     ], "model": {"vocab": {"a": 0}}}"#;
     let tokens = ControlTokens::from_tokenizer_json(json).unwrap();
     assert_eq!(tokens.spellings(), ["<s>", "[INST]"]);
+    assert_eq!(tokens.markers(), ["<think>"]);
 }
 
 #[test]

@@ -50,8 +50,12 @@ struct Header {
     bytes: Vec<u8>,
     /// The tokens it is made of.
     tokens: Option<Range<u64>>,
-    /// The role came with the prompt: only a recipient or a control token can follow.
+    /// How many of the bytes came with the prompt.
+    from_prompt: usize,
+    /// The role is given: only a recipient or a control token can follow.
     role_is_known: bool,
+    /// A control token was in it: any words may follow.
+    is_open: bool,
 }
 
 struct Body {
@@ -102,7 +106,13 @@ impl Harmony {
             return;
         }
         let header = &open[..control(MESSAGE).unwrap_or(open.len())];
-        self.state = State::Header(Header { bytes: header.into(), tokens: None, role_is_known: true });
+        self.state = State::Header(Header {
+            bytes: header.into(),
+            from_prompt: header.len(),
+            is_open: header.contains(CHANNEL),
+            role_is_known: true,
+            tokens: None,
+        });
         if control(MESSAGE).is_some() {
             self.open_body();
         }
@@ -146,6 +156,7 @@ impl Harmony {
                 }
                 if let State::Header(header) = &mut self.state {
                     header.add(token, spelling.as_bytes());
+                    header.is_open = true;
                 }
             }
             _ if ENDS.contains(&spelling) => {
@@ -160,9 +171,13 @@ impl Harmony {
     fn bytes(&mut self, token: u64, bytes: &[u8]) {
         match &mut self.state {
             State::Header(header) => {
-                header.add(token, bytes);
-                if !header.is_possible() {
-                    self.header_is_content();
+                // Byte by byte: how the reply is cut must not matter.
+                for (index, byte) in bytes.iter().enumerate() {
+                    header.add(token, std::slice::from_ref(byte));
+                    if !header.is_possible() {
+                        self.header_is_content(&bytes[index + 1..]);
+                        break;
+                    }
                 }
             }
             State::Between => {
@@ -234,7 +249,7 @@ impl Harmony {
     /// `is_complete`: the message was ended, not cut off.
     fn end_message(&mut self, token: u64, is_complete: bool) {
         match &self.state {
-            State::Header(_) => self.header_is_content(),
+            State::Header(_) => self.header_is_content(&[]),
             State::Body(_) => {}
             State::Between => return,
         }
@@ -250,15 +265,16 @@ impl Harmony {
         self.state = State::Between;
     }
 
-    /// The header has no end: what is not a header's own words in it is content.
-    fn header_is_content(&mut self) {
+    /// The header has no end: what is not a header's own words in it is content, and so is what follows.
+    fn header_is_content(&mut self, behind: &[u8]) {
         let state = std::mem::replace(
             &mut self.state,
             State::Body(Body { target: Target::Content, is_begun: false }),
         );
         let State::Header(header) = state else { return };
         let Some(tokens) = header.tokens.clone() else { return };
-        let leftover = header.leftover();
+        let mut leftover = header.leftover();
+        leftover.extend_from_slice(behind);
         if leftover.is_empty() {
             return;
         }
@@ -308,26 +324,24 @@ impl Header {
         if self.bytes.len() > HEADER_BYTES_MAX {
             return false;
         }
-        if !self.role_is_known || self.bytes.windows(CHANNEL.len()).any(|w| w == CHANNEL.as_bytes()) {
+        if !self.role_is_known || self.is_open {
             return true;
         }
         // Behind `assistant` a recipient or a channel may follow; other text is an answer without a header.
         let text = self.bytes.strip_prefix(b"assistant").unwrap_or(&self.bytes).trim_ascii_start();
         let expected = b"to=";
         let common = text.len().min(expected.len());
-        text.starts_with(b"<|constrain|>") || text[..common] == expected[..common]
+        text[..common] == expected[..common]
     }
 
     /// The bytes that are no words of a header.
     fn leftover(&self) -> Vec<u8> {
-        let is_prompt = self.role_is_known;
-        let bytes = self.bytes.strip_prefix(b"assistant").unwrap_or(&self.bytes);
-        let has_control = bytes.windows(2).any(|w| w == b"<|");
         let parsed = self.parse();
-        if is_prompt && !has_control && parsed.recipient.is_none() {
+        if self.role_is_known && !self.is_open && parsed.recipient.is_none() {
             // An answer without a header: every byte of it counts.
-            return bytes.to_vec();
+            return self.bytes[self.from_prompt..].to_vec();
         }
+        let bytes = self.bytes.strip_prefix(b"assistant").unwrap_or(&self.bytes);
         let text = String::from_utf8_lossy(bytes).into_owned();
         let mut text = [CHANNEL, CONSTRAIN].into_iter().fold(text, |text, token| text.replace(token, " "));
         if let Some(recipient) = parsed.recipient {

@@ -8,10 +8,14 @@
 //! Some templates spell control tokens around the role of a message: `'<|' + message.role + '|>'`. There the two ends are
 //! marked, if what the source has between them can only give a role or the template's own words. Roles are checked
 //! against a closed list before rendering, so such a token is the template's choice as well.
+//!
+//! Markers (`<think>`) are marked where the template writes them. Where it looks for them in the request's text
+//! (`'</think>' in content`, `content.split('</think>')`) they stay as they are: there they have to be found.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
+use super::TemplateSource;
 use super::source::{Kind, Piece, pieces};
 use crate::control_tokens::Finder;
 
@@ -37,6 +41,14 @@ enum Mark {
     Head(String),
     /// `|>` behind it.
     Tail(String),
+}
+
+/// A template ready to be compiled, in which control tokens are marks.
+pub(super) struct Marked {
+    pub marks: Marks,
+    pub text: String,
+    /// The special-token variables.
+    pub variables: BTreeMap<String, String>,
 }
 
 /// A text, and where in it control tokens are.
@@ -82,33 +94,33 @@ pub(super) fn private_characters(text: &str) -> impl Iterator<Item = char> + '_ 
 impl Marks {
     /// The source with its control tokens marked and `generation` tags made plain blocks. `None`: no private-use
     /// characters are left. `start` is where among them to begin; `avoid` is not used.
-    pub(super) fn new(
-        source: &str,
-        spellings: &[String],
-        start: u64,
-        avoid: &HashSet<char>,
-    ) -> Option<(Marks, String)> {
+    pub(super) fn new(source: &TemplateSource, start: u64, avoid: &HashSet<char>) -> Option<Marked> {
+        let given_variables = &source.variables;
+        let all = || source.control_tokens.iter().chain(&source.markers);
+        let markers: HashSet<&str> = source.markers.iter().map(String::as_str).collect();
+        let source = source.text.as_str();
         let mut used = avoid.clone();
         used.extend(private_characters(source));
-        for spelling in spellings {
-            used.extend(private_characters(spelling));
+        for text in all().chain(given_variables.values()) {
+            used.extend(private_characters(text));
         }
         let next = u32::try_from(start % u64::from(Fresh::COUNT)).unwrap_or(0);
         let mut fresh = Fresh { used, next, left: Fresh::COUNT };
-        let mut marks = Marks {
-            meaning: HashMap::new(),
-            spelling: HashMap::new(),
-            spellings: spellings.iter().cloned().collect(),
-        };
+        let mut marks =
+            Marks { meaning: HashMap::new(), spelling: HashMap::new(), spellings: all().cloned().collect() };
 
         let pieces = pieces(source);
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
         // A vocabulary in which "user" is a control token must not break the template's `role == "user"`.
-        let finder = Finder::new(spellings.iter().map(String::as_str).filter(|s| !ROLES.contains(s)));
-        for piece in &pieces {
+        let finder = Finder::new(all().map(String::as_str).filter(|s| !ROLES.contains(s)));
+        for (index, piece) in pieces.iter().enumerate() {
             match piece.kind {
                 Kind::Text | Kind::Str => {
+                    let is_looked_for = piece.kind == Kind::Str && is_looked_for(source, &pieces, index);
                     for (at, spelling) in finder.find_all(piece.text(source)) {
+                        if is_looked_for && markers.contains(spelling) {
+                            continue;
+                        }
                         let start = piece.range.start + at;
                         let mark = marks.token(spelling, &mut fresh)?;
                         edits.push((start..start + spelling.len(), mark.to_string()));
@@ -121,7 +133,7 @@ impl Marks {
                 Kind::Name | Kind::Other => {}
             }
         }
-        for (head, tail) in around_roles(source, &pieces, spellings) {
+        for (head, tail) in around_roles(source, &pieces, all()) {
             for (range, is_head) in [(head, true), (tail, false)] {
                 if edits.iter().any(|(other, _)| other.start < range.end && range.start < other.end) {
                     continue;
@@ -140,7 +152,13 @@ impl Marks {
             done = range.end;
         }
         marked.push_str(&source[done..]);
-        Some((marks, marked))
+        let mut variables = BTreeMap::new();
+        for (name, text) in given_variables {
+            let is_token = marks.spellings.contains(text);
+            let marked = if is_token { marks.token(text, &mut fresh)?.to_string() } else { text.clone() };
+            variables.insert(name.clone(), marked);
+        }
+        Some(Marked { marks, text: marked, variables })
     }
 
     fn token(&mut self, spelling: &str, fresh: &mut Fresh) -> Option<char> {
@@ -161,19 +179,6 @@ impl Marks {
         let mark = fresh.take()?;
         self.meaning.insert(mark, meaning);
         Some(mark)
-    }
-
-    /// A special-token variable (`bos_token`) with its spelling marked. Call before rendering, once per variable.
-    pub(super) fn mark_variable(&mut self, text: &str, avoid: &HashSet<char>) -> Option<String> {
-        if !self.spellings.contains(text) {
-            return Some(text.to_owned());
-        }
-        let mut used: HashSet<char> = self.meaning.keys().copied().collect();
-        used.extend(avoid);
-        let next =
-            self.meaning.keys().map(|&c| u32::from(c)).max().unwrap_or(PRIVATE[0].start) - PRIVATE[0].start;
-        let mut fresh = Fresh { used, next: next % Fresh::COUNT, left: Fresh::COUNT };
-        Some(self.token(text, &mut fresh)?.to_string())
     }
 
     pub(super) fn has_spellings(&self) -> bool {
@@ -225,11 +230,14 @@ impl Marks {
 }
 
 /// The ends (`<|` and `|>`) of spellings that the source builds around the role of a message.
-fn around_roles(source: &str, pieces: &[Piece], spellings: &[String]) -> Vec<(Range<usize>, Range<usize>)> {
+fn around_roles<'s>(
+    source: &str,
+    pieces: &[Piece],
+    spellings: impl Iterator<Item = &'s String>,
+) -> Vec<(Range<usize>, Range<usize>)> {
     let mut found = Vec::new();
     // Only spellings with a role inside can be built so, and few vocabularies have any.
     let around: Vec<(&str, &str)> = spellings
-        .iter()
         .flat_map(|s| {
             ROLES.into_iter().filter_map(move |role| {
                 let (head, tail) = s.split_once(role)?;
@@ -261,6 +269,46 @@ fn around_roles(source: &str, pieces: &[Piece], spellings: &[String]) -> Vec<(Ra
         }
     }
     found
+}
+
+/// Whether a literal is compared with something or looked for in it, and not written.
+fn is_looked_for(source: &str, pieces: &[Piece], index: usize) -> bool {
+    const COMPARISONS: [&str; 6] = ["in", "not", "is", "==", "!=", "<"];
+    const SEARCHES: [&str; 17] = [
+        "split",
+        "rsplit",
+        "startswith",
+        "endswith",
+        "find",
+        "rfind",
+        "index",
+        "rindex",
+        "count",
+        "strip",
+        "lstrip",
+        "rstrip",
+        "removeprefix",
+        "removesuffix",
+        "partition",
+        "rpartition",
+        "replace",
+    ];
+    let text = |at: usize| pieces.get(at).filter(|p| p.kind != Kind::Str).map_or("", |p| p.text(source));
+    let before = index.checked_sub(1).map_or("", text);
+    if COMPARISONS.contains(&before) || COMPARISONS.contains(&text(index + 1)) {
+        return true;
+    }
+    // Back to the parenthesis it stands in.
+    let mut depth = 0_usize;
+    for at in (index.saturating_sub(BETWEEN_MAX)..index).rev() {
+        match text(at) {
+            ")" => depth += 1,
+            "(" if depth == 0 => return at > 0 && SEARCHES.contains(&text(at - 1)),
+            "(" => depth -= 1,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// The literals that can stand behind `pieces[index]` with nothing but a role or literals between them.

@@ -90,12 +90,12 @@ impl TemplateSet {
             check_size("chat_template of tokenizer_config.json", text.len(), TEMPLATE_BYTES_MAX)?;
         }
         let variables = variables(&config);
-        let control_tokens = control_tokens.into_spellings();
         let source = |text: String| {
             Arc::new(TemplateSource {
                 text,
                 architecture: architecture.to_owned(),
-                control_tokens: control_tokens.clone(),
+                control_tokens: control_tokens.spellings().to_vec(),
+                markers: control_tokens.markers().to_vec(),
                 variables: variables.clone(),
             })
         };

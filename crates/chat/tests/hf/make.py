@@ -21,6 +21,7 @@ SPELLINGS = re.compile(
     r"<\|[^<>|\s'{}]+\|>|<｜[^｜\s]+｜>|\[/?[A-Z_]{3,}\]|<SPECIAL_\d+>|\[\|[a-z]+\|\]|\[gMASK\]|<sop>"
     r"|<(?:start|end)_of_\w+>"
 )
+MARKERS = re.compile(r"</?[a-z_]+>")
 ROLES = ["system", "developer", "user", "assistant", "tool"]
 VARIABLES = {"bos_token": "<s>", "eos_token": "</s>"}
 
@@ -80,7 +81,9 @@ def main():
         if "'[|' +" in source:
             tokens |= {f"[|{role}|]" for role in ROLES}
         rendered = {case["name"]: render(source, case) for case in cases}
-        out["templates"].append({"file": path.name, "control_tokens": sorted(tokens), "renderings": rendered})
+        markers = set(MARKERS.findall(source)) - tokens
+        out["templates"].append({"file": path.name, "control_tokens": sorted(tokens), "markers": sorted(markers),
+                                 "renderings": rendered})
         counts = {kind: sum(kind in r for r in rendered.values()) for kind in ("text", "refused", "failed")}
         print(path.name, counts, {r["failed"] for r in rendered.values() if "failed" in r})
     (HERE / "renderings.json").write_text(json.dumps(out, ensure_ascii=False, indent=1) + "\n")
