@@ -168,7 +168,10 @@ fn a_sequence_that_ended_is_not_cancelled_again() {
     scheduler.cancel(1);
     scheduler.plan(&mut Batch::new());
     assert!(matches!(scheduler.advance(1, 0, false), Advance::Full(_)));
+    // Nor is another one of the same number.
+    scheduler.submit(1, prompt(1), 1).unwrap();
     assert_eq!(scheduler.end_cancelled(), None);
+    assert_eq!(admit_all(&mut scheduler), [1]);
 }
 
 #[test]
