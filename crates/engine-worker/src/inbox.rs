@@ -36,20 +36,24 @@ struct Queue {
 pub struct InboxFull;
 
 impl Inbox {
-    /// Called by the reading thread. What cannot wait for the engine thread takes effect here.
-    pub fn put(&self, message: ToWorker) -> Result<(), InboxFull> {
-        match &message {
-            ToWorker::Shutdown => self.stopping.store(true, Ordering::Release),
-            // At once, so that it costs one step at most; and in order too, in case its submit is still in the queue.
-            ToWorker::Cancel { sequence } => self.cancel_now(*sequence),
-            _ => {}
-        }
+    /// Called by the reading thread with all that came in one read, so that what was sent together is seen together.
+    /// What cannot wait for the engine thread takes effect here.
+    pub fn put(&self, messages: impl IntoIterator<Item = ToWorker>) -> Result<(), InboxFull> {
         let mut queue = lock(&self.queue);
-        queue.text_bytes += text_bytes(&message);
-        if queue.messages.len() >= MESSAGES_MAX || queue.text_bytes > TEXT_BYTES_MAX {
-            return Err(InboxFull);
+        for message in messages {
+            match &message {
+                ToWorker::Shutdown => self.stopping.store(true, Ordering::Release),
+                // At once, so that it costs one step at most; and in order too, in case its submit is still in the
+                // queue.
+                ToWorker::Cancel { sequence } => self.cancel_now(*sequence),
+                _ => {}
+            }
+            queue.text_bytes += text_bytes(&message);
+            if queue.messages.len() >= MESSAGES_MAX || queue.text_bytes > TEXT_BYTES_MAX {
+                return Err(InboxFull);
+            }
+            queue.messages.push_back(message);
         }
-        queue.messages.push_back(message);
         self.arrived.notify_one();
         Ok(())
     }

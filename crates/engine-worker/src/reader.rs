@@ -33,21 +33,21 @@ fn read(mut input: File, inbox: &'static Inbox) {
             Err(_) => end_of_input(inbox),
         };
         frames.extend(&buffer[..count]);
+        let mut messages = Vec::new();
         loop {
             match frames.next::<ToWorker>() {
                 Ok(None) => break,
-                Ok(Some(message)) => {
-                    if let Err(full) = inbox.put(message) {
-                        report(&full);
-                        lifetime::end_without_flush(exit_code::PROTOCOL);
-                    }
-                }
+                Ok(Some(message)) => messages.push(message),
                 Err(error) => {
                     let error = WorkerError::Frame(error);
                     report(&error);
                     lifetime::end_without_flush(error.exit_code());
                 }
             }
+        }
+        if let Err(full) = inbox.put(messages) {
+            report(&full);
+            lifetime::end_without_flush(exit_code::PROTOCOL);
         }
     }
 }
