@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Largest `tokenizer.json` that is read; the largest published ones have 40 MB.
 const TOKENIZER_BYTES_MAX: usize = 256 << 20;
@@ -24,9 +24,10 @@ pub enum ControlTokensError {
 }
 
 /// The spellings, without doubles, in the order of the file.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlTokens {
     spellings: Vec<String>,
+    #[serde(default)]
     markers: Vec<String>,
 }
 

@@ -205,7 +205,7 @@ impl Compiled {
             param: "messages".to_owned(),
             message: "they use up the private-use characters of Unicode".to_owned(),
         };
-        let marked = Marks::new(source, nonce, avoid).ok_or_else(crowded)?;
+        let marked = Marks::mark(source, nonce, avoid).ok_or_else(crowded)?;
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(|e| RenderError::Syntax { message: e.to_string() })?);

@@ -26,7 +26,7 @@ fn request(case: &Json) -> RenderRequest {
         messages: list(&case["messages"]),
         tools: list(&case["tools"]),
         documents: case.get("documents").map(list),
-        add_generation_prompt: case["add_generation_prompt"].as_bool().unwrap(),
+        add_generation_prompt: case["add_generation_prompt"] == Json::Bool(true),
         kwargs: case.get("kwargs").and_then(Json::as_object).cloned().unwrap_or_default(),
         now: datetime!(2025-03-09 07:05:02),
     }

@@ -72,7 +72,7 @@ pub async fn register(app: &Arc<App>, wanted: RegisterModel) -> Result<Arc<Regis
 struct Made {
     manifest: Manifest,
     files: BTreeMap<String, String>,
-    control_tokens: Vec<String>,
+    control_tokens: ControlTokens,
 }
 
 async fn make(app: Arc<App>, location: Location, request: Request, rules: Rules) -> Result<Made, Failure> {
@@ -107,7 +107,7 @@ async fn make(app: Arc<App>, location: Location, request: Request, rules: Rules)
         control_tokens.clone(),
     )
     .map_err(|e| bad_file("the chat template", &e))?;
-    Ok(Made { manifest, files, control_tokens: control_tokens.spellings().to_vec() })
+    Ok(Made { manifest, files, control_tokens })
 }
 
 /// The texts the router will need: the template and the tokenizer's config.

@@ -44,7 +44,7 @@ pub struct StoredModel {
     pub manifest: Manifest,
     pub settings: ModelSettings,
     /// Spellings of the tokenizer's control tokens.
-    pub control_tokens: Vec<String>,
+    pub control_tokens: chat::ControlTokens,
     /// Text files the router needs, by name.
     pub files: BTreeMap<String, String>,
     /// Seconds since 1970.

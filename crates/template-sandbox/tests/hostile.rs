@@ -1,5 +1,7 @@
 //! Hostile templates cost their limit, a child process, and nothing else. Real children: this binary is also the worker.
 
+#![expect(clippy::unwrap_used, reason = "a test with a main of its own, which clippy does not take for one")]
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

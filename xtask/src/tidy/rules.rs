@@ -9,6 +9,7 @@ const UNSAFE_MAY_BE_IN: &[&str] = &[
     "crates/engine-testkit/",
     "crates/model-formats/src/mapped.rs",
     "crates/node/src/platform/",
+    "crates/template-sandbox/src/capped_allocator.rs",
     "engines/gpt-oss/cpu/src/",
     "engines/echo/",
 ];

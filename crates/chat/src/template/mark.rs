@@ -94,7 +94,7 @@ pub(super) fn private_characters(text: &str) -> impl Iterator<Item = char> + '_ 
 impl Marks {
     /// The source with its control tokens marked and `generation` tags made plain blocks. `None`: no private-use
     /// characters are left. `start` is where among them to begin; `avoid` is not used.
-    pub(super) fn new(source: &TemplateSource, start: u64, avoid: &HashSet<char>) -> Option<Marked> {
+    pub(super) fn mark(source: &TemplateSource, start: u64, avoid: &HashSet<char>) -> Option<Marked> {
         let given_variables = &source.variables;
         let all = || source.control_tokens.iter().chain(&source.markers);
         let markers: HashSet<&str> = source.markers.iter().map(String::as_str).collect();

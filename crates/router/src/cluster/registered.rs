@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chat::{ControlTokens, TemplateSet};
+use chat::TemplateSet;
 use model_manifest::Manifest;
 use node_api::ModelSettings;
 
@@ -30,7 +30,7 @@ impl From<StoredModel> for Registered {
             &stored.manifest.architecture,
             file(CHAT_TEMPLATE),
             file(TOKENIZER_CONFIG),
-            ControlTokens::from_spellings(stored.control_tokens),
+            stored.control_tokens,
         );
         Registered {
             fingerprint: stored.manifest.fingerprint(),

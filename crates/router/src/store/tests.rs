@@ -26,7 +26,7 @@ fn model(id: &str) -> StoredModel {
             context_length_max: Some(8),
         },
         settings: ModelSettings::default(),
-        control_tokens: vec!["<|end|>".into()],
+        control_tokens: chat::ControlTokens::new(["<|end|>".to_owned()], ["<think>".to_owned()]),
         files: BTreeMap::from([("chat_template.jinja".into(), "{{ messages }}".into())]),
         created: 7,
     }
