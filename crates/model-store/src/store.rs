@@ -178,7 +178,9 @@ impl Store {
             });
         }
         let (inner, tracker) = (inner.as_ref(), &tracker);
-        let mut results = futures_util::stream::iter(files)
+        // Not mapped lazily: a future that holds such a closure cannot be spawned, as its lifetimes are too general.
+        let jobs: Vec<_> = files
+            .into_iter()
             .map(|file| async move {
                 let result = tokio::select! {
                     result = inner.file(manifest, file, tracker, cancel, fetch) => result,
@@ -186,7 +188,8 @@ impl Store {
                 };
                 (file, result)
             })
-            .buffer_unordered(inner.parallel);
+            .collect();
+        let mut results = futures_util::stream::iter(jobs).buffer_unordered(inner.parallel);
         while let Some((file, result)) = results.next().await {
             match result {
                 Ok(path) => {

@@ -18,6 +18,6 @@ pub enum NodeError {
     Hub(#[from] model_store::HubError),
     #[error("the model store cannot be opened")]
     Store(#[from] model_store::StoreError),
-    #[error("workers cannot be tied to this node")]
-    Job(#[source] std::io::Error),
+    #[error("this machine cannot be looked at: {reason}")]
+    Looking { reason: String },
 }

@@ -7,13 +7,21 @@
 //! **Invariant:** prompts and answers are never logged.
 #![forbid(unsafe_code)]
 
+mod api_error;
 mod config;
 pub mod devices;
 pub mod engines;
 mod error;
 mod identity;
+mod link;
 mod memory;
+mod models;
+mod node;
+mod service;
+mod worker;
 
 pub use config::{Config, DeviceChoice, RouterAddress, WorkerProgram};
 pub use error::NodeError;
 pub use identity::machine_id;
+pub use link::LinkState;
+pub use node::{Running, start};
