@@ -64,8 +64,8 @@ mod tests {
         let spelled: Vec<u32> = CONTROL[0].bytes().map(u32::from).collect();
         check("", &[], &[]);
         check("a<|end|>", &[], &[97, END]);
-        check("<|end|>", &[0..7], &spelled);
-        check("<|end|>", &[6..7], &spelled);
+        check("<|end|>", std::slice::from_ref(&(0..7)), &spelled);
+        check("<|end|>", std::slice::from_ref(&(6..7)), &spelled);
         check("é", &[], &[0xC3, 0xA9]);
     }
 

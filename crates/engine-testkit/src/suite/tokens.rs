@@ -113,11 +113,26 @@ fn bytes(subject: &Subject) -> Result<Outcome> {
         }
     }
     for (id, (bytes, control)) in known {
-        if control {
-            let spelling = String::from_utf8(bytes).context("a control token's spelling is UTF-8")?;
-            let ids = bench.worker.tokenize(&spelling, &[])?.context("a control token's spelling")?;
-            ensure!(ids == [id], "control token {id} is spelled {spelling:?}, which has the tokens {ids:?}");
-        }
+        // Part of a character: only text can be that.
+        let Ok(text) = String::from_utf8(bytes) else {
+            ensure!(!control, "control token {id} has a spelling that is not UTF-8");
+            continue;
+        };
+        let everything = [LiteralRange { start: 0, end: text.len() as u32 }];
+        let as_text = bench.worker.tokenize(&text, &everything)?.context("a token's bytes")?;
+        let as_control = bench.worker.tokenize(&text, &[])?.context("a token's bytes")?;
+        ensure!(
+            !control || as_control == [id],
+            "control token {id} is spelled {text:?}, which is {as_control:?}"
+        );
+        ensure!(
+            !control || as_text != [id],
+            "token {id} is flagged as control, and {text:?} is it as plain text"
+        );
+        ensure!(
+            control || as_control == as_text || as_control != [id],
+            "token {id}, spelled {text:?}, is a control token and not flagged as one"
+        );
     }
     bench.finish()
 }
