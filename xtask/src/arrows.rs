@@ -35,7 +35,7 @@ const ROOMS: &[Room] = &[
     room("admin-api", &["model-manifest", "node-api"]),
     // Libraries over them.
     room("engine-sdk", &["engine-abi"]),
-    room("chat", &[]),
+    tested("chat", &[], &["engine-sdk"]),
     room("template-sandbox", &["chat"]),
     room("dispatch", &["node-api"]),
     tested("model-store", &["model-manifest", "model-formats"], &["fixture-hub"]),

@@ -19,18 +19,53 @@ pub struct BuildArguments {
 const PLUGINS: &[(&str, &str)] = &[("echo", "engines/echo"), ("gpt-oss-plugin", "engines/gpt-oss/plugin")];
 
 pub fn run(arguments: &BuildArguments) -> Result<()> {
-    let bin_dir = build(arguments.release, &["llm-router", "echo", "gpt-oss-plugin"])?;
+    let bin_dir = products(arguments.release)?;
+    eprintln!("  built {}", bin_dir.join(binary_name("llm-router")).display());
+    Ok(())
+}
+
+/// The binary, the local hub of demo and tests, and the plugins laid out; gives the folder they lie in.
+pub fn products(release: bool) -> Result<PathBuf> {
+    let plugins = PLUGINS.iter().map(|(package, _)| *package);
+    let packages: Vec<_> = ["llm-router", "fixture-hub"].into_iter().chain(plugins).collect();
+    let bin_dir = build(release, &packages)?;
     for (package, folder) in PLUGINS {
         lay_out(package, &shell::root().join(folder), &bin_dir)?;
     }
-    eprintln!("  built {}", bin_dir.join(binary_name("llm-router")).display());
-    Ok(())
+    Ok(bin_dir)
+}
+
+#[derive(Args)]
+pub struct SynthArguments {
+    /// Shape of the model, such as 20b
+    #[arg(long)]
+    shape: String,
+    /// Folder to write into [default: build/synth-SHAPE]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// `cargo xtask synth`: the generator, optimized, because it writes gigabytes.
+pub fn synth(arguments: &SynthArguments) -> Result<()> {
+    let program = build(true, &["gpt-oss-synth"])?.join(binary_name("gpt-oss-synth"));
+    let out = arguments
+        .out
+        .clone()
+        .unwrap_or_else(|| shell::build_dir().join(format!("synth-{}", arguments.shape)));
+    shell::run(
+        shell::command(program)
+            .args(["--shape", &arguments.shape, "--seed", &arguments.seed.to_string()])
+            .arg("--out")
+            .arg(out),
+    )
 }
 
 /// Builds these packages and gives the folder their products lie in.
 pub fn build(release: bool, packages: &[&str]) -> Result<PathBuf> {
     let mut command = shell::cargo();
-    command.args(["build", "--locked", "--quiet"]);
+    command.args(["build", "--locked"]);
     for package in packages {
         command.args(["--package", package]);
     }

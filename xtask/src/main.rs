@@ -5,6 +5,7 @@
 mod arrows;
 mod build;
 mod checks;
+mod demo;
 mod metadata;
 mod platforms;
 mod setup;
@@ -37,6 +38,10 @@ enum Verb {
     Deny,
     /// Type-check the workspace for Windows and macOS
     CheckPlatforms,
+    /// Show the whole way from registration to a token on this machine
+    Demo(demo::DemoArguments),
+    /// Write a checkpoint of random weights in a published shape
+    Synth(build::SynthArguments),
     /// Build the binary and lay the engine plugins out beside it
     Build(build::BuildArguments),
 }
@@ -60,6 +65,8 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Docs => tidy::write_generated(),
         Verb::Deny => checks::deny(),
         Verb::CheckPlatforms => platforms::check(),
+        Verb::Demo(arguments) => demo::run(&arguments),
+        Verb::Synth(arguments) => build::synth(&arguments),
         Verb::Build(arguments) => build::run(&arguments),
     }
 }

@@ -37,6 +37,15 @@ pub fn install() -> Result<Tools> {
     Ok(tools)
 }
 
+/// Rust links through the system's C compiler.
+pub fn linker() -> Result<()> {
+    if cfg!(windows) || shell::output(shell::command("cc").arg("--version")).is_ok() {
+        return Ok(());
+    }
+    apt_install("gcc", "a C compiler, which Rust links with")?;
+    apt_install("libc6-dev", "the C library's files for linking")
+}
+
 fn python_packages(venv: &Path, tools: &Tools) -> Result<()> {
     let wanted = read(REQUIREMENTS)?;
     let installed = venv.join("installed.txt");

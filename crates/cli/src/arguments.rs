@@ -1,0 +1,224 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::settings::{
+    ClientSettings, CommonSettings, ConfigPlace, HubSettings, JoinSettings, NodeSettings, RouterSettings,
+};
+
+/// Serve open-weight language models on the machines a team already has, behind one OpenAI-compatible endpoint.
+#[derive(Parser, Debug)]
+#[command(name = "llm-router", version, max_term_width = 110)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub config: ConfigPlace,
+    #[command(flatten)]
+    pub common: CommonSettings,
+    /// Answer in JSON, for scripts
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a router and a node in one process, for one machine
+    Up(Box<UpArguments>),
+    /// Run a router
+    Serve(ServeArguments),
+    /// Run a node that joins a router
+    Node(NodeArguments),
+    /// Register, list, show and remove models
+    #[command(subcommand)]
+    Models(ModelsCommand),
+    /// Connected nodes
+    #[command(subcommand)]
+    Nodes(ListCommand),
+    /// Engine plugins on the connected nodes
+    #[command(subcommand)]
+    Engines(ListCommand),
+    /// Talk to a model
+    Chat(ChatArguments),
+    /// Look at this machine: devices, memory, engines, folders, port; each with a verdict and what to do
+    Doctor(DoctorArguments),
+    /// Print the completions for a shell
+    Completions { shell: clap_complete::Shell },
+    /// Print a reference document
+    #[command(hide = true)]
+    Reference { document: ReferenceDocument },
+    /// Hold one engine plugin for a node
+    #[command(hide = true)]
+    EngineWorker,
+}
+
+#[derive(Args, Debug)]
+pub struct UpArguments {
+    #[command(flatten)]
+    pub router: RouterSettings,
+    #[command(flatten)]
+    pub node: NodeSettings,
+    #[command(flatten)]
+    pub hub: HubSettings,
+    #[command(flatten)]
+    pub join: JoinSettings,
+    #[command(flatten)]
+    pub service: ServiceArguments,
+}
+
+#[derive(Args, Debug)]
+pub struct ServeArguments {
+    #[command(flatten)]
+    pub router: RouterSettings,
+    #[command(flatten)]
+    pub hub: HubSettings,
+    #[command(flatten)]
+    pub join: JoinSettings,
+    #[command(flatten)]
+    pub service: ServiceArguments,
+}
+
+#[derive(Args, Debug)]
+pub struct NodeArguments {
+    /// Address of the router to join [default: the one running here, else http://127.0.0.1:8411]
+    #[arg(long = "router", env = "LLM_ROUTER_URL", value_name = "URL")]
+    pub url: Option<String>,
+    #[command(flatten)]
+    pub node: NodeSettings,
+    #[command(flatten)]
+    pub hub: HubSettings,
+    #[command(flatten)]
+    pub join: JoinSettings,
+    #[command(flatten)]
+    pub service: ServiceArguments,
+}
+
+#[derive(Args, Debug)]
+pub struct ServiceArguments {
+    /// End when standard input ends, so that this process cannot outlive the program that started it
+    #[arg(long)]
+    pub exit_with_stdin: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum ModelsCommand {
+    /// Register a model and follow it until it is ready
+    Add(AddArguments),
+    /// List registered models
+    Ls(ModelsLsArguments),
+    /// Show one model: its source, its files, its state on every node
+    Show {
+        id: String,
+        #[command(flatten)]
+        client: ClientSettings,
+    },
+    /// Remove a model from the catalog; downloaded files stay in the cache
+    Rm {
+        id: String,
+        #[command(flatten)]
+        client: ClientSettings,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct AddArguments {
+    /// A repository `org/name`, its page on the hub, or a folder (`./model`, `/models/model`)
+    pub source: String,
+    /// Which weights to take, when the source has both
+    #[arg(long)]
+    pub format: Option<FormatArgument>,
+    /// Branch, tag or commit; pinned to the commit it means now
+    #[arg(long)]
+    pub revision: Option<String>,
+    /// The id clients use [default: the repository's or folder's name]
+    #[arg(long)]
+    pub id: Option<String>,
+    /// Refuse the model when no connected node has an engine for it
+    #[arg(long)]
+    pub require_engine: bool,
+    /// Longest sequence, prompt and answer, in tokens
+    #[arg(long, value_name = "TOKENS")]
+    pub context_length: Option<u32>,
+    /// Sequences that run at once
+    #[arg(long, value_name = "COUNT")]
+    pub sequences_max: Option<u32>,
+    /// Follow download and verification until the model is ready [default: on a terminal]
+    #[arg(long, overrides_with = "no_wait")]
+    pub wait: bool,
+    /// Return when the model is registered
+    #[arg(long)]
+    pub no_wait: bool,
+    #[command(flatten)]
+    pub client: ClientSettings,
+}
+
+#[derive(clap::ValueEnum, Debug, Clone, Copy)]
+pub enum FormatArgument {
+    Safetensors,
+    Gguf,
+}
+
+#[derive(Args, Debug)]
+pub struct ModelsLsArguments {
+    /// Models known to work, registered or not
+    #[arg(long)]
+    pub available: bool,
+    #[command(flatten)]
+    pub client: ClientSettings,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum ListCommand {
+    /// List them
+    Ls {
+        #[command(flatten)]
+        client: ClientSettings,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct ChatArguments {
+    /// Id of a registered model
+    pub model: String,
+    /// One message: answer it and end
+    pub message: Option<String>,
+    /// The system message
+    #[arg(long)]
+    pub system: Option<String>,
+    /// How much the model thinks first
+    #[arg(long, value_name = "EFFORT")]
+    pub reasoning_effort: Option<String>,
+    /// 0 always takes the likeliest token
+    #[arg(long, value_name = "NUMBER")]
+    pub temperature: Option<f32>,
+    /// Longest answer, in tokens, reasoning included
+    #[arg(long, value_name = "TOKENS")]
+    pub max_tokens: Option<u32>,
+    /// Leave the reasoning out
+    #[arg(long)]
+    pub no_reasoning: bool,
+    #[command(flatten)]
+    pub client: ClientSettings,
+}
+
+#[derive(Args, Debug)]
+pub struct DoctorArguments {
+    /// Address whose port is looked at [default: 127.0.0.1:8411]
+    #[arg(long, env = "LLM_ROUTER_LISTEN", value_name = "ADDRESS")]
+    pub listen: Option<std::net::SocketAddr>,
+    /// Folders with engine plugins [default: engines beside the program, and engines in the data folder]
+    #[arg(long = "engines-dir", env = "LLM_ROUTER_ENGINES_DIR", value_delimiter = ',', value_name = "DIR")]
+    pub engines_dirs: Option<Vec<PathBuf>>,
+    #[command(flatten)]
+    pub hub: HubSettings,
+}
+
+#[derive(clap::ValueEnum, Debug, Clone, Copy)]
+pub enum ReferenceDocument {
+    /// Every setting
+    Configuration,
+    /// Every command
+    Commands,
+}

@@ -1,0 +1,73 @@
+//! `llm-router node`: a node alone, joining a router elsewhere or here.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use node::{DeviceChoice, RouterAddress, WorkerProgram};
+
+use super::Context;
+use crate::arguments::NodeArguments;
+use crate::settings::{ClientSettings, HubSettings, NodeSettings, over};
+use crate::shutdown;
+
+pub async fn run(context: &Context, arguments: &NodeArguments) -> Result<ExitCode> {
+    context.start_log("node")?;
+    let end = shutdown::token(arguments.service.exit_with_stdin)?;
+    let url = context.router_url(&ClientSettings { url: arguments.url.clone() })?;
+    let secret_file = context.join_secret_file(&arguments.join)?;
+    let join_secret = read_secret(&secret_file)?;
+    let mut config = config(context, &arguments.node, &arguments.hub)?;
+    config.routers.push(RouterAddress { url, join_secret });
+    node::start(config, end).await?.wait().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_secret(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!(
+            "cannot read the join secret {}\nhint: the router keeps it as join-secret in its data folder; copy that \
+             file here, or name it with --join-secret-file",
+            path.display()
+        )
+    })?;
+    Ok(text.trim().to_owned())
+}
+
+/// What the node library is told, out of flags, environment and file; without routers.
+pub fn config(context: &Context, flags: &NodeSettings, hub: &HubSettings) -> Result<node::Config> {
+    let settings = over(flags, &context.file.node)?;
+    let executable = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut config = node::Config::new(
+        context.data_dir.join("node"),
+        context.hub(hub)?,
+        WorkerProgram::of_product(&executable),
+    );
+    config.engine_dirs = engine_dirs(context, settings.engines_dirs.as_deref())?;
+    config.devices = device_choice(&settings)?;
+    config.name = settings.name;
+    config.context_length = settings.context_length;
+    config.sequences_max = settings.sequences_max;
+    config.threads = settings.threads.unwrap_or(config.threads);
+    config.downloads_parallel = settings.downloads_parallel.unwrap_or(config.downloads_parallel);
+    config.drain = settings.node_drain_seconds.map_or(config.drain, Duration::from_secs);
+    Ok(config)
+}
+
+pub fn device_choice(settings: &NodeSettings) -> Result<DeviceChoice> {
+    match &settings.devices {
+        None => Ok(DeviceChoice::Auto),
+        Some(ids) => ids.join(",").parse().map_err(anyhow::Error::msg),
+    }
+}
+
+/// Where engine plugins are looked for, in order.
+pub fn engine_dirs(context: &Context, chosen: Option<&[PathBuf]>) -> Result<Vec<PathBuf>> {
+    if let Some(dirs) = chosen {
+        return dirs.iter().map(|dir| Ok(std::path::absolute(dir)?)).collect();
+    }
+    let executable = std::env::current_exe().context("cannot find this program's own file")?;
+    let beside = executable.parent().map(|dir| dir.join("engines"));
+    Ok(beside.into_iter().chain([context.data_dir.join("engines")]).collect())
+}
