@@ -12,14 +12,25 @@ pub const BLOCK_BYTES: usize = 16;
 pub const VALUES: [f32; 16] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
-/// 2^(scale-127); NaN for 255, as the format says.
-pub fn scale_value(scale: u8) -> f32 {
-    match scale {
-        // 2^-127 is below the smallest normal number.
-        0 => f32::from_bits(1 << 22),
-        255 => f32::NAN,
-        s => f32::from_bits(u32::from(s) << 23),
+/// 2^(s-127) for every scale byte s; NaN for 255, as the format says. A table, because kernels look one up for every
+/// sixteen bytes of weights.
+pub static SCALES: [f32; 256] = {
+    let mut values = [0.0; 256];
+    let mut s = 1;
+    while s < 255 {
+        values[s] = f32::from_bits((s as u32) << 23);
+        s += 1;
     }
+    // 2^-127 is below the smallest normal number.
+    values[0] = f32::from_bits(1 << 22);
+    values[255] = f32::NAN;
+    values
+};
+
+/// The power of two that a scale byte means.
+#[inline]
+pub fn scale_value(scale: u8) -> f32 {
+    SCALES[usize::from(scale)]
 }
 
 /// The 32 values of a block. Exact.

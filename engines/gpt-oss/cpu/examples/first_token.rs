@@ -1,7 +1,8 @@
 //! Measures a checkpoint on this machine: load, time to first token, tokens per second, private memory.
 //!
-//! `cargo run --release -p gpt-oss-cpu --example first_token -- DIR [--prompt 64] [--tokens 32] [--threads N]
-//! [--isa scalar|avx2|avx512]`. The output is one JSON object. Run it twice: the second time the disk cache is warm.
+//! `cargo run --release -p gpt-oss-cpu --example first_token -- DIR [--name 20b] [--date D] [--commit C] [--prompt 64]
+//! [--tokens 32] [--threads N] [--isa scalar|avx2|avx512]`. The output is one JSON object a row, in the form of
+//! `bench/results`. Run it twice: the second time the disk cache is warm.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -13,15 +14,24 @@ use gpt_oss_model::Store;
 
 /// Sequences of the row that decodes several at once.
 const TOGETHER: usize = 4;
+/// Bytes read to see how fast this machine reads mapped files just now.
+const READ_BYTES: usize = 3 << 30;
+const READ_PIECE_BYTES: usize = 4 << 20;
+/// The same reading, this many times; the fastest counts.
+const READ_TIMES: usize = 3;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let dir = PathBuf::from(arguments.next().ok_or("name the folder of a checkpoint")?);
+    let (mut name, mut date, mut commit) = ("20b".to_owned(), String::new(), String::new());
     let (mut prompt, mut tokens, mut isa) = (64usize, 32usize, Isa::detect());
     let mut threads = std::thread::available_parallelism()?.get();
     while let Some(key) = arguments.next() {
         let value = arguments.next().ok_or("a value is missing")?;
         match key.as_str() {
+            "--name" => name = value,
+            "--date" => date = value,
+            "--commit" => commit = value,
             "--prompt" => prompt = value.parse()?,
             "--tokens" => tokens = value.parse()?,
             "--threads" => threads = value.parse()?,
@@ -48,8 +58,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    let model = CpuModel::new(store, Pool::new(threads)?, isa);
     let load_seconds = start.elapsed().as_secs_f64();
+    let pool = Pool::new(threads)?;
+    let read_rate = read_rate(&pool, &store);
+    let model = CpuModel::new(store, pool, isa);
 
     let vocabulary = model.config().vocabulary;
     let ids: Vec<u32> = (0..prompt as u32).map(|i| (i * 7919 + 13) % vocabulary as u32).collect();
@@ -90,16 +102,30 @@ fn main() -> Result<(), Box<dyn Error>> {
         together.push(start.elapsed().as_secs_f64());
     }
 
-    println!(
-        "{{\"isa\":\"{}\",\"threads\":{threads},\"prompt_tokens\":{prompt},\"load_seconds\":{load_seconds:.2},\
-         \"first_token_seconds\":{first_token_seconds:.2},\"prefill_tokens_per_second\":{:.1},\
-         \"decode_tokens_per_second\":{:.2},\"decode_{TOGETHER}_tokens_per_second\":{:.2},\"private_mib\":{}}}",
-        isa.as_str(),
-        prompt as f64 / first_token_seconds,
-        1.0 / median(&mut gaps),
+    let token_bytes = bytes_a_token(&model) as f64;
+    let row = |row: &str, unit: &str, ours: f64, limit: Option<f64>, n: usize| {
+        let limit = limit.map_or("null".to_owned(), |limit| format!("{limit:.2}"));
+        println!(
+            "{{\"date\":\"{date}\",\"commit\":\"{commit}\",\"row\":\"{name} {} {threads}t {row}\",\"unit\":\"{unit}\",\
+             \"ours\":{ours:.2},\"peer\":null,\"peer_name\":null,\"limit\":{limit},\"n\":{n}}}",
+            isa.as_str()
+        );
+    };
+    row("read mapped", "GB/s", read_rate / 1e9, None, READ_TIMES);
+    row("load", "s", load_seconds, None, 1);
+    row(&format!("first token after {prompt}"), "s", first_token_seconds, None, 1);
+    row(&format!("prefill {prompt}"), "tok/s", prompt as f64 / first_token_seconds, None, 1);
+    row("decode 1", "tok/s", 1.0 / median(&mut gaps), Some(read_rate / token_bytes), gaps.len());
+    row(
+        &format!("decode {TOGETHER}"),
+        "tok/s",
         TOGETHER as f64 / median(&mut together),
-        private_mib().map_or("null".to_owned(), |mib| mib.to_string()),
+        None,
+        together.len(),
     );
+    if let Some(mib) = private_mib() {
+        row("private memory", "MiB", mib as f64, Some(1024.0), 1);
+    }
     Ok(())
 }
 
@@ -108,6 +134,45 @@ fn run(model: &CpuModel, spans: &[Span<'_>], caches: &mut [Option<gpt_oss_cpu::K
     match result {
         Ok(()) => {}
     }
+}
+
+/// Bytes of weights that one token alone has to read: everything but the embedding and the experts it does not visit.
+fn bytes_a_token(model: &CpuModel) -> u64 {
+    let config = model.config();
+    let visited = |bytes: u64| bytes * config.experts_per_token as u64 / config.experts as u64;
+    let tensors = &model.store().checkpoint().tensors;
+    tensors
+        .iter()
+        .filter(|(name, _)| *name != "model.embed_tokens.weight")
+        .map(|(name, place)| {
+            let bytes = place.tensor.byte_len();
+            if name.contains(".mlp.experts.") { visited(bytes) } else { bytes }
+        })
+        .sum()
+}
+
+/// Bytes a second at which all threads together sum up mapped weights.
+fn read_rate(pool: &Pool, store: &Store<Mapped>) -> f64 {
+    let pieces: Vec<&[u8]> = store
+        .shards()
+        .iter()
+        .flat_map(|shard| shard.as_ref().chunks(READ_PIECE_BYTES))
+        .take(READ_BYTES / READ_PIECE_BYTES)
+        .collect();
+    let bytes: usize = pieces.iter().map(|p| p.len()).sum();
+    let seconds = (0..READ_TIMES).map(|_| {
+        let start = Instant::now();
+        pool.run(pieces.len(), |i| {
+            let words = pieces[i].as_chunks::<64>().0;
+            let sum = words.iter().fold([0u8; 64], |mut sum, word| {
+                sum.iter_mut().zip(word).for_each(|(s, w)| *s ^= w);
+                sum
+            });
+            std::hint::black_box(sum);
+        });
+        start.elapsed().as_secs_f64()
+    });
+    bytes as f64 / seconds.fold(f64::INFINITY, f64::min)
 }
 
 fn argmax(logits: &[f32]) -> u32 {

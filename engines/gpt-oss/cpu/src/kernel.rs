@@ -141,7 +141,8 @@ trait Tiles {
 fn drive<K: Tiles>(rows: Rows<'_>, vectors: &[&[f32]], out: &mut dyn FnMut(usize, usize, f32)) {
     let count = rows.count();
     let mut row = 0;
-    if K::WIDE && vectors.len() == 1 {
+    // MXFP4 rows need more registers each.
+    if K::WIDE && vectors.len() == 1 && matches!(rows, Rows::Bf16 { .. }) {
         while row + 8 <= count {
             vector_tiles::<K, 8>(rows.slice(row..row + 8), row, vectors, out);
             row += 8;

@@ -2,15 +2,15 @@
 
 use std::arch::x86_64::*;
 
-use model_formats::mxfp4::{BLOCK, BLOCK_BYTES, VALUES};
+use model_formats::mxfp4::{BLOCK, BLOCK_BYTES, VALUES, scale_value};
 
 use super::{Rows, Tiles};
 
 pub(super) struct Kernel;
 
 const HALF: usize = BLOCK / 2;
-/// How far ahead of the arithmetic a row is fetched. The hardware's own prefetch stops at every page.
-const AHEAD_BYTES: usize = 4096;
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
 
 impl Tiles for Kernel {
     const WIDE: bool = true;
@@ -41,7 +41,8 @@ fn bf16<const R: usize, const T: usize>(bytes: &[u8], columns: usize, vectors: [
             let at = (r * columns + b * BLOCK) * 2;
             // SAFETY: row r < R has `columns` numbers and block b of 64 bytes ends inside them.
             let pairs = unsafe { _mm512_loadu_si512(bytes.as_ptr().add(at).cast()) };
-            _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at + AHEAD_BYTES).cast());
+            // The same place in the rows that come next: the hardware's own prefetch stops at every page.
+            _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().wrapping_add(at + bytes.len()).cast());
             even[r] = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs));
             odd[r] = _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
         }
@@ -54,7 +55,7 @@ fn bf16<const R: usize, const T: usize>(bytes: &[u8], columns: usize, vectors: [
             }
         }
     }
-    let mut out = sums.map(|row| row.map(|lanes| _mm512_reduce_add_ps(lanes)));
+    let mut out = reduce(&sums);
     if !columns.is_multiple_of(BLOCK) {
         for (r, out) in out.iter_mut().enumerate() {
             let row = &bytes[r * columns * 2..][..columns * 2];
@@ -82,27 +83,58 @@ fn mxfp4<const R: usize, const T: usize>(
     for b in 0..count {
         let mut even = [_mm512_setzero_ps(); R];
         let mut odd = [_mm512_setzero_ps(); R];
+        let mut scale = [_mm512_setzero_ps(); R];
         for r in 0..R {
             let at = r * count + b;
-            // SAFETY: block `at` is one of the R * count that the length was checked for.
-            let bytes = unsafe { _mm_loadu_si128(blocks.as_ptr().add(at * BLOCK_BYTES).cast()) };
-            _mm_prefetch::<_MM_HINT_T0>(blocks.as_ptr().wrapping_add(at * BLOCK_BYTES + AHEAD_BYTES).cast());
+            // SAFETY: block and scale `at` are among the R * count that the lengths were checked for.
+            let (bytes, exponent) = unsafe {
+                let bytes = _mm_loadu_si128(blocks.as_ptr().add(at * BLOCK_BYTES).cast());
+                (bytes, *scales.as_ptr().add(at))
+            };
+            if b % (LINE / BLOCK_BYTES) == 0 {
+                let ahead = at * BLOCK_BYTES + blocks.len();
+                _mm_prefetch::<_MM_HINT_T1>(blocks.as_ptr().wrapping_add(ahead).cast());
+            }
             let codes = _mm512_cvtepu8_epi32(bytes);
-            let scale = _mm512_set1_ps(model_formats::mxfp4::scale_value(scales[at]));
             // The permutation looks at the low four bits of a lane only.
-            even[r] = _mm512_mul_ps(_mm512_permutexvar_ps(codes, table), scale);
-            odd[r] = _mm512_mul_ps(_mm512_permutexvar_ps(_mm512_srli_epi32::<4>(codes), table), scale);
+            even[r] = _mm512_permutexvar_ps(codes, table);
+            odd[r] = _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(codes), table);
+            scale[r] = _mm512_set1_ps(scale_value(exponent));
+            if T > 1 {
+                even[r] = _mm512_mul_ps(even[r], scale[r]);
+                odd[r] = _mm512_mul_ps(odd[r], scale[r]);
+            }
         }
         for t in 0..T {
             // SAFETY: vectors have 32 elements for every block of columns.
             let (x_even, x_odd) = unsafe { load(vectors[t], b) };
             for r in 0..R {
-                sums[r][t] = _mm512_fmadd_ps(even[r], x_even, sums[r][t]);
-                sums[r][t] = _mm512_fmadd_ps(odd[r], x_odd, sums[r][t]);
+                if T > 1 {
+                    sums[r][t] = _mm512_fmadd_ps(even[r], x_even, sums[r][t]);
+                    sums[r][t] = _mm512_fmadd_ps(odd[r], x_odd, sums[r][t]);
+                } else {
+                    // One vector alone: scaling the products takes one multiplication less than scaling the weights,
+                    // and the sum waits for one addition a block and not for two. Scales are powers of two: exact.
+                    let products = _mm512_fmadd_ps(odd[r], x_odd, _mm512_mul_ps(even[r], x_even));
+                    sums[r][t] = _mm512_fmadd_ps(products, scale[r], sums[r][t]);
+                }
             }
         }
     }
-    sums.map(|row| row.map(|lanes| _mm512_reduce_add_ps(lanes)))
+    reduce(&sums)
+}
+
+/// The sum of each accumulator's lanes. No closures: they would not be inlined, for want of the target's features.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn reduce<const R: usize, const T: usize>(sums: &[[__m512; T]; R]) -> [[f32; T]; R] {
+    let mut out = [[0.0; T]; R];
+    for r in 0..R {
+        for t in 0..T {
+            out[r][t] = _mm512_reduce_add_ps(sums[r][t]);
+        }
+    }
+    out
 }
 
 /// The even and the odd elements of a block.
