@@ -52,6 +52,9 @@ pub enum Command {
     /// Hold one engine plugin for a node
     #[command(hide = true)]
     EngineWorker,
+    /// Render chat templates for a router
+    #[command(hide = true)]
+    TemplateWorker,
 }
 
 #[derive(Args, Debug)]

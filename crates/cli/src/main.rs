@@ -20,10 +20,15 @@ use clap::{CommandFactory as _, Parser as _};
 use arguments::{Arguments, Command};
 use commands::Context;
 
+/// The system's, until a template worker gives it a limit.
+#[global_allocator]
+static ALLOCATOR: template_sandbox::CappedAllocator = template_sandbox::CappedAllocator;
+
 fn main() -> ExitCode {
     // Before anything else: an engine worker's pipes must not be touched.
     match std::env::args_os().nth(1) {
         Some(word) if word == "engine-worker" => return engine_worker::main(),
+        Some(word) if word == "template-worker" => return template_worker(),
         _ => {}
     }
     let arguments = Arguments::parse();
@@ -37,6 +42,10 @@ fn main() -> ExitCode {
     }
 }
 
+fn template_worker() -> ExitCode {
+    template_sandbox::worker_main(std::io::stdin().lock(), std::io::stdout().lock())
+}
+
 fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Command::Completions { shell } => {
@@ -48,6 +57,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         Command::EngineWorker => return Ok(engine_worker::main()),
+        Command::TemplateWorker => return Ok(template_worker()),
         _ => {}
     }
     let context = Context::new(&arguments.config, &arguments.common, arguments.json)?;
@@ -63,8 +73,9 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         // The prompt blocks its thread while it waits for a person; the runtime serves one reply at a time.
         Command::Chat(chat) => commands::chat::run(&context, &runtime, chat),
         Command::Doctor(doctor) => runtime.block_on(commands::doctor::run(&context, &doctor)),
-        Command::Completions { .. } | Command::Reference { .. } | Command::EngineWorker => {
-            unreachable!("served before the runtime starts")
-        }
+        Command::Completions { .. }
+        | Command::Reference { .. }
+        | Command::EngineWorker
+        | Command::TemplateWorker => unreachable!("served before the runtime starts"),
     }
 }
