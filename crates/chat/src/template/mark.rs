@@ -93,7 +93,7 @@ pub(super) fn private_characters(text: &str) -> impl Iterator<Item = char> + '_ 
 
 impl Marks {
     /// The source with its control tokens marked and `generation` tags made plain blocks. `None`: no private-use
-    /// characters are left. `start` is where among them to begin; `avoid` is not used.
+    /// characters are left. `start` is where among them to begin; the characters of `avoid` are passed over.
     pub(super) fn mark(source: &TemplateSource, start: u64, avoid: &HashSet<char>) -> Option<Marked> {
         let given_variables = &source.variables;
         let all = || source.control_tokens.iter().chain(&source.markers);
@@ -273,7 +273,7 @@ fn around_roles<'s>(
 
 /// Whether a literal is compared with something or looked for in it, and not written.
 fn is_looked_for(source: &str, pieces: &[Piece], index: usize) -> bool {
-    const COMPARISONS: [&str; 6] = ["in", "not", "is", "==", "!=", "<"];
+    const COMPARISONS: [&str; 5] = ["in", "not", "is", "==", "!="];
     const SEARCHES: [&str; 17] = [
         "split",
         "rsplit",
