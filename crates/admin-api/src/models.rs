@@ -33,7 +33,7 @@ pub struct RegisterModel {
     /// Refuse the model when no engine of a connected node runs its architecture. The router's setting when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_engine: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "strict::optional", skip_serializing_if = "Option::is_none")]
     pub settings: Option<ModelSettings>,
 }
 
@@ -42,6 +42,7 @@ pub struct RegisterModel {
 #[serde(deny_unknown_fields)]
 pub struct UpdateModel {
     /// Replaces the settings as a whole.
+    #[serde(deserialize_with = "strict::required")]
     pub settings: ModelSettings,
 }
 
@@ -183,4 +184,35 @@ pub struct AvailableModel {
     pub artifacts: Vec<String>,
     /// It is registered here under this id.
     pub registered: bool,
+}
+
+/// Settings as a caller writes them: a misspelt one is refused, where between router and node newer ones are passed over.
+mod strict {
+    use node_api::ModelSettings;
+    use serde::{Deserialize, Deserializer};
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Strict {
+        #[serde(default)]
+        context_length: Option<u32>,
+        #[serde(default)]
+        sequences_max: Option<u32>,
+        #[serde(default)]
+        options: serde_json::Map<String, serde_json::Value>,
+    }
+
+    pub fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ModelSettings, D::Error> {
+        Strict::deserialize(deserializer).map(ModelSettings::from)
+    }
+
+    pub fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ModelSettings>, D::Error> {
+        Option::<Strict>::deserialize(deserializer).map(|settings| settings.map(ModelSettings::from))
+    }
+
+    impl From<Strict> for ModelSettings {
+        fn from(Strict { context_length, sequences_max, options }: Strict) -> ModelSettings {
+            ModelSettings { context_length, sequences_max, options }
+        }
+    }
 }

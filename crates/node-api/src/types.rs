@@ -320,9 +320,16 @@ pub struct Token {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
     pub id: u32,
+    /// Natural logarithm. Minus infinity (a token that cannot come) is `f32::MIN` on the wire: JSON has none.
+    #[serde(serialize_with = "finite")]
     pub logprob: f32,
     #[serde(flatten)]
     pub bytes: TokenBytes,
+}
+
+fn finite<S: serde::Serializer>(logprob: &f32, serializer: S) -> Result<S::Ok, S::Error> {
+    let finite = if logprob.is_nan() { f32::MIN } else { logprob.clamp(f32::MIN, f32::MAX) };
+    serializer.serialize_f32(finite)
 }
 
 /// A token's bytes: as text where they are whole UTF-8, else in base64. One of the two is set.

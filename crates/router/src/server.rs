@@ -47,6 +47,8 @@ pub enum StartError {
     Allowlist(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the list of supported models {} cannot be used", path.display())]
     Supported { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the program's own path is not known, so no template worker can be started")]
+    OwnPath(#[source] std::io::Error),
     #[error("the client for the hub cannot be set up")]
     Hub(#[source] HubError),
 }
@@ -98,6 +100,10 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
     let verified_dir = config.data_dir.join(VERIFIED);
     let verified =
         Verified::open(&verified_dir).map_err(|source| StartError::DataDir { path: verified_dir, source })?;
+    let template_worker = match &config.template_worker {
+        Some(worker) => worker.clone(),
+        None => std::env::current_exe().map_err(StartError::OwnPath)?,
+    };
     let limits = dispatch::Limits {
         node_requests_max: config.limits.node_requests_max,
         waiting_max: config.limits.waiting_max,
@@ -108,7 +114,7 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
         cluster.set_model(Registered::from(model));
     }
     let app = Arc::new(App {
-        templates: Templates::new(&config),
+        templates: Templates::new(template_worker, config.template_clock),
         join_secret: join_secret.clone(),
         cluster,
         store,
@@ -132,6 +138,8 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
             () = end.cancelled() => {}
         }
     });
+    let warming = Arc::clone(&app);
+    app.tasks.spawn(async move { warming.templates.warm().await });
     let router = crate::routes::router(Arc::clone(&app));
     tracing::info!(%local_addr, data_dir = %app.config.data_dir.display(), "router started");
     Ok(Running { local_addr, join_secret, task: tokio::spawn(crate::serve::serve(listener, router, app)) })

@@ -1,32 +1,34 @@
-//! Renders chat templates, which come from strangers, within their bounds.
+//! Renders chat templates, which come from strangers, in processes of their own with a deadline and a memory limit.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use chat::{RenderError, RenderRequest, Rendered, Template, TemplateSource};
-use rand::RngExt as _;
+use chat::{RenderError, RenderRequest, Rendered, TemplateSource};
+use http::StatusCode;
+use template_sandbox::{SandboxError, TemplateSandbox};
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-use crate::Config;
-use crate::error::Failure;
-
-/// Compiled templates that are kept; a router serves far fewer models.
-const COMPILED_MAX: usize = 256;
+use crate::cluster::RETRY_AFTER_SECONDS;
+use crate::error::{Failure, Retry};
 
 pub struct Templates {
     clock: Option<OffsetDateTime>,
-    /// Chooses the placeholders of control tokens; no requester can guess it.
-    nonce: u64,
-    compiled: Mutex<HashMap<String, Arc<Template>>>,
+    sandbox: TemplateSandbox,
 }
 
 impl Templates {
-    pub fn new(config: &Config) -> Templates {
-        let nonce = rand::rng().random();
-        Templates { clock: config.template_clock, nonce, compiled: Mutex::new(HashMap::new()) }
+    /// `worker` is started as `<worker> template-worker`; `clock` is what templates see as now, `None` the system's.
+    pub fn new(worker: PathBuf, clock: Option<OffsetDateTime>) -> Templates {
+        Templates { clock, sandbox: TemplateSandbox::new(worker) }
     }
 
-    /// What templates see as now.
+    /// Starts a worker ahead of the first request.
+    pub async fn warm(&self) {
+        if let Err(error) = self.sandbox.warm().await {
+            tracing::warn!(error = crate::error::chain(&error), "chat templates cannot be rendered");
+        }
+    }
+
     pub fn now(&self) -> PrimitiveDateTime {
         let now = self.clock.unwrap_or_else(OffsetDateTime::now_utc);
         PrimitiveDateTime::new(now.date(), now.time())
@@ -34,43 +36,33 @@ impl Templates {
 
     pub async fn render(
         &self,
-        source: Arc<TemplateSource>,
-        request: RenderRequest,
+        source: &Arc<TemplateSource>,
+        request: &RenderRequest,
     ) -> Result<Rendered, Failure> {
-        let template = self.compiled(&source).map_err(failure)?;
-        let rendered = tokio::task::spawn_blocking(move || template.render(&request)).await;
-        rendered.map_err(|e| Failure::internal("render the chat template", &e))?.map_err(failure)
-    }
-
-    fn compiled(&self, source: &TemplateSource) -> Result<Arc<Template>, RenderError> {
-        let id = source.id();
-        let lock = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(template) = lock().get(&id) {
-            return Ok(Arc::clone(template));
-        }
-        let template = Arc::new(Template::compile(source.clone(), self.nonce)?);
-        let mut compiled = lock();
-        if compiled.len() >= COMPILED_MAX {
-            compiled.clear();
-        }
-        compiled.insert(id, Arc::clone(&template));
-        Ok(template)
+        self.sandbox.render(source, request).await.map_err(|error| match error {
+            SandboxError::Render(error) => failure(error),
+            SandboxError::Busy => Failure::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "overloaded",
+                "too many chat templates are being rendered",
+            )
+            .retry(Retry::After(RETRY_AFTER_SECONDS)),
+            other => Failure::internal("render the chat template", &other),
+        })
     }
 }
 
 /// All of it is about the request or the model's own files, so the caller is told.
 fn failure(error: RenderError) -> Failure {
-    let message = error.to_string();
+    let words = error.to_string();
     match error {
         RenderError::Request { param, message } => {
             Failure::bad_request("invalid_value", format!("`{param}`: {message}")).param(param)
         }
-        RenderError::Refused { .. } => {
-            Failure::bad_request("chat_template_refused", message).param("messages")
-        }
-        RenderError::Limit { .. } => Failure::bad_request("chat_template_limit", message).param("messages"),
+        RenderError::Refused { .. } => Failure::bad_request("chat_template_refused", words).param("messages"),
+        RenderError::Limit { .. } => Failure::bad_request("chat_template_limit", words).param("messages"),
         RenderError::Syntax { .. } | RenderError::Failed { .. } => {
-            Failure::bad_request("chat_template_failed", message)
+            Failure::bad_request("chat_template_failed", words)
                 .param("messages")
                 .hint("/v1/completions takes a prompt that needs no template")
         }

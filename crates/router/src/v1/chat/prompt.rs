@@ -45,7 +45,7 @@ pub async fn render(
         add_generation_prompt: true,
         now: app.templates.now(),
     };
-    let mut rendered = app.templates.render(source.clone(), request).await?;
+    let mut rendered = app.templates.render(source, &request).await?;
     if rendered.text.is_empty() {
         return Err(Failure::bad_request(
             "prompt_empty",

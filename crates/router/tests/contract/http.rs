@@ -1,0 +1,146 @@
+//! What holds for every request: names, hosts, origins, bodies, unknown paths.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{World, answer};
+
+fn error(body: &Value) -> (&str, &str) {
+    let error = &body["error"];
+    assert!(error["message"].as_str().is_some_and(|m| !m.is_empty()), "{body}");
+    assert!(error.get("param").is_some(), "{body}");
+    (error["type"].as_str().unwrap(), error["code"].as_str().unwrap())
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_have_the_error_body() {
+    let world = World::new().await;
+    let (status, body) = world.get("/v1/nothing").await;
+    assert_eq!((status, error(&body)), (StatusCode::NOT_FOUND, ("not_found_error", "unknown_url")));
+    let (status, body) = world.get("/v1/chat/completions").await;
+    assert_eq!(status, 405);
+    assert_eq!(error(&body).1, "method_not_allowed");
+    let (status, body) =
+        answer(world.client.delete(format!("{}/api/nodes", world.url)).send().await.unwrap()).await;
+    assert_eq!((status.as_u16(), error(&body).1), (405, "method_not_allowed"));
+}
+
+#[tokio::test]
+async fn malformed_json_is_refused_with_its_place() {
+    let world = World::new().await;
+    let request = world.client.post(format!("{}/v1/chat/completions", world.url));
+    let request =
+        request.header("content-type", "application/json").body("{\"model\": \"x\",\n \"messages\": [}");
+    let (status, body) = answer(request.send().await.unwrap()).await;
+    assert_eq!((status.as_u16(), error(&body).1), (400, "invalid_json"));
+    assert!(body["error"]["message"].as_str().unwrap().contains("line 2 column 15"), "{body}");
+}
+
+#[tokio::test]
+async fn other_hosts_origins_and_body_types_are_refused() {
+    let world = World::new().await;
+    let port = world.url.rsplit(':').next().unwrap();
+    let send = async |header: &str, value: &str| {
+        let request = world.client.post(format!("{}/v1/chat/completions", world.url)).body("{}");
+        let request = if header == "content-type" {
+            request
+        } else {
+            request.header("content-type", "application/json")
+        };
+        let (status, body) = answer(request.header(header, value).send().await.unwrap()).await;
+        (status.as_u16(), body["error"]["code"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(send("host", "evil.example").await, (403, "host_not_allowed".into()));
+    assert_eq!(send("origin", "http://evil.example").await, (403, "origin_not_allowed".into()));
+    assert_eq!(send("origin", "null").await, (403, "origin_not_allowed".into()));
+    assert_eq!(send("content-type", "text/plain").await, (415, "content_type_not_json".into()));
+    // Through the guard: what is refused now is the body.
+    assert_eq!(send("host", &format!("localhost:{port}")).await.0, 400);
+    assert_eq!(send("origin", &world.url).await, (400, "missing_required_parameter".into()));
+}
+
+#[tokio::test]
+async fn a_request_id_is_given_back_made_or_refused() {
+    let world = World::new().await;
+    let get = async |id: Option<&str>| {
+        let mut request = world.client.get(format!("{}/health", world.url));
+        if let Some(id) = id {
+            request = request.header("x-request-id", id);
+        }
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.headers()["x-request-id"].to_str().unwrap().to_owned())
+    };
+    assert_eq!(get(Some("mine-1")).await, (200, "mine-1".into()));
+    let (status, made) = get(None).await;
+    assert!(status == 200 && made.starts_with("req-"), "{made}");
+    assert_eq!(get(Some("not fine")).await.0, 400);
+}
+
+#[tokio::test]
+async fn a_body_above_the_limit_is_413_with_and_without_its_length() {
+    let world = World::with(|config| config.limits.body_bytes_max = 1000).await;
+    let large =
+        json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(2000)}]}).to_string();
+    let post = || {
+        world
+            .client
+            .post(format!("{}/v1/chat/completions", world.url))
+            .header("content-type", "application/json")
+    };
+    let (status, body) = answer(post().body(large.clone()).send().await.unwrap()).await;
+    assert_eq!((status.as_u16(), error(&body).1), (413, "body_too_large"));
+    assert!(body["error"]["message"].as_str().unwrap().contains("1000"), "{body}");
+    let pieces: Vec<Result<String, std::io::Error>> =
+        large.as_bytes().chunks(100).map(|c| Ok(String::from_utf8(c.to_vec()).unwrap())).collect();
+    let streamed = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
+    let (status, body) = answer(post().body(streamed).send().await.unwrap()).await;
+    assert_eq!((status.as_u16(), error(&body).1), (413, "body_too_large"));
+}
+
+#[tokio::test]
+async fn version_health_and_ready_answer() {
+    let world = World::new().await;
+    let (_, version) = world.get("/api/version").await;
+    assert_eq!(
+        (version["name"].as_str(), version["node_protocol_version"].as_u64()),
+        (Some("llm-router"), Some(1))
+    );
+    for path in ["/health", "/ready"] {
+        let (status, health) = world.get(path).await;
+        assert_eq!((status.as_u16(), health["status"].as_str()), (200, Some("ok")));
+    }
+}
+
+#[tokio::test]
+async fn the_page_and_what_it_loads_come_from_the_router_alone() {
+    let world = World::new().await;
+    for path in ["/api/docs", "/api/docs/docs.js", "/api/docs/docs.css", "/"] {
+        let response = world.client.get(format!("{}{path}", world.url)).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        assert!(
+            response.headers()["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'")
+        );
+        let text = response.text().await.unwrap();
+        assert!(!text.contains("https://") && !text.contains("http://"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn other_addresses_than_loopback_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = router::Config::new(dir.path());
+    config.listen = "0.0.0.0:0".parse().unwrap();
+    let error = router::start(config, Default::default()).await.unwrap_err().to_string();
+    assert!(error.contains("0.0.0.0:0") && error.contains("TLS"), "{error}");
+}
+
+#[tokio::test]
+async fn a_busy_port_is_named() {
+    let world = World::new().await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = router::Config::new(dir.path());
+    config.listen = world.router.as_ref().unwrap().local_addr;
+    let port = config.listen.port().to_string();
+    let error = router::start(config, Default::default()).await.unwrap_err().to_string();
+    assert!(error.contains(&port) && error.contains("in use"), "{error}");
+}

@@ -1,0 +1,299 @@
+//! Registration and the catalog.
+
+use fixture_hub::{Fault, Repo};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{FakeNode, World, answer, demo_model, in_time, join_as, tiny_repo};
+
+/// Registers and expects a refusal whose message has all of `words`.
+async fn refused(world: &World, body: Value, status: u16, code: &str, words: &[&str]) {
+    let (found, answer) = world.post("/api/models", &body).await;
+    let error = &answer["error"];
+    assert_eq!((found.as_u16(), error["code"].as_str()), (status, Some(code)), "{body}: {answer}");
+    let message = format!("{} {}", error["message"], error["hint"]);
+    for word in words {
+        assert!(message.contains(word), "{body}: `{word}` is not in {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_is_registered_with_pinned_commit_and_hashes() {
+    let world = World::new().await;
+    let commit = world.hub.push(Repo::from_dir("org/demo", &demo_model()).unwrap());
+    let model = world.register("org/demo").await;
+    assert_eq!(model["id"], "org/demo");
+    assert_eq!(model["format"], "safetensors");
+    assert_eq!(model["architecture"], "gpt_oss");
+    assert_eq!(model["state"], "no_node");
+    assert!(model["reason"].as_str().unwrap().contains("no node is connected"), "{model}");
+    assert_eq!(model["manifest"]["source"]["commit"], commit);
+    let files = model["manifest"]["files"].as_array().unwrap();
+    assert!(files.len() >= 7 && files.iter().all(|f| f["sha256"].as_str().unwrap().len() == 64), "{model}");
+    let (_, shown) = world.get("/api/models/org/demo").await;
+    assert_eq!(shown["fingerprint"], model["fingerprint"]);
+    let (_, list) = world.get("/api/models").await;
+    assert_eq!(list["models"].as_array().unwrap().len(), 1);
+    let (_, ready) = world.get("/v1/models").await;
+    assert_eq!(ready, json!({"object": "list", "data": []}));
+    // No weights were read to register it.
+    let shards =
+        world.hub.requests().into_iter().filter(|r| format!("{r:?}").contains("-of-00001.safetensors"));
+    assert_eq!(shards.count(), 0);
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named() {
+    let world = World::new().await;
+    for file in ["config.json", "tokenizer.json"] {
+        world.hub.push(tiny_repo("org/less").without(file));
+        refused(&world, json!({"repo": "org/less"}), 400, "missing_file", &[file]).await;
+        world.hub.remove("org/less");
+    }
+    world.hub.push(tiny_repo("org/two").file("second.safetensors", "more"));
+    refused(&world, json!({"repo": "org/two"}), 400, "index_missing", &["second.safetensors", "index"]).await;
+    let index = json!({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}).to_string();
+    let sharded = tiny_repo("org/sharded").without("model.safetensors").file("model-1.safetensors", "one");
+    world.hub.push(sharded.file("model.safetensors.index.json", index));
+    refused(&world, json!({"repo": "org/sharded"}), 400, "shard_missing", &["model-2.safetensors"]).await;
+    world.hub.push(tiny_repo("org/both").file("model.gguf", "GGUF"));
+    refused(
+        &world,
+        json!({"repo": "org/both"}),
+        400,
+        "format_ambiguous",
+        &["model.safetensors", "model.gguf", "format="],
+    )
+    .await;
+    let (status, _) = world.post("/api/models", &json!({"repo": "org/both", "format": "safetensors"})).await;
+    assert_eq!(status, 201);
+    world.hub.push(tiny_repo("org/broken").file("tokenizer.json", "{"));
+    refused(&world, json!({"repo": "org/broken"}), 400, "file_invalid", &["tokenizer.json"]).await;
+    world.hub.push(tiny_repo("org/odd").file("tokenizer_config.json", r#"{"chat_template": 7}"#));
+    refused(&world, json!({"repo": "org/odd"}), 400, "file_invalid", &["chat_template"]).await;
+    let (_, list) = world.get("/api/models").await;
+    assert_eq!(list["models"].as_array().unwrap().len(), 1, "what was refused is not there");
+}
+
+#[tokio::test]
+async fn what_the_hub_refuses_has_its_own_status() {
+    let world = World::new().await;
+    refused(
+        &world,
+        json!({"repo": "org/absent"}),
+        404,
+        "repository_absent_or_private",
+        &["org/absent", "absent", "private"],
+    )
+    .await;
+    world.hub.push(tiny_repo("org/secret").private());
+    refused(
+        &world,
+        json!({"repo": "org/secret"}),
+        404,
+        "repository_absent_or_private",
+        &["absent", "private"],
+    )
+    .await;
+    world.hub.push(tiny_repo("org/gated").gated());
+    refused(&world, json!({"repo": "org/gated"}), 403, "repository_gated", &["org/gated", "access"]).await;
+    refused(&world, json!({"repo": "org/tiny", "revision": "v9"}), 404, "revision_not_found", &["v9"]).await;
+    world.hub.fault("revision/main", Fault::Status(500), 9);
+    refused(&world, json!({"repo": "org/tiny"}), 502, "hub_failed", &["500"]).await;
+}
+
+#[tokio::test]
+async fn a_hub_that_is_not_there_is_502() {
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let world = World::with(|config| config.hub.endpoint = format!("http://{closed}").parse().unwrap()).await;
+    refused(&world, json!({"repo": "org/tiny"}), 502, "hub_unreachable", &[&closed.port().to_string()]).await;
+}
+
+#[tokio::test]
+async fn the_source_has_to_be_one_and_clear() {
+    let world = World::new().await;
+    refused(&world, json!({}), 400, "source_ambiguous", &["repo", "url", "path"]).await;
+    refused(&world, json!({"repo": "a/b", "path": "/x"}), 400, "source_ambiguous", &["exactly one"]).await;
+    refused(&world, json!({"repo": "a/b/c"}), 400, "invalid_value", &["a/b/c"]).await;
+    refused(&world, json!({"repo": "../etc"}), 400, "invalid_value", &["../etc"]).await;
+    refused(&world, json!({"path": "relative/folder"}), 400, "invalid_value", &["absolute"]).await;
+    refused(&world, json!({"url": "https://example.com/a/b"}), 400, "invalid_value", &["example.com"]).await;
+    refused(&world, json!({"repo": "org/tiny", "id": "a//b"}), 400, "invalid_value", &["id"]).await;
+    refused(&world, json!({"repo": "org/tiny", "colour": 1}), 400, "unknown_parameter", &["colour"]).await;
+    refused(&world, json!({"repo": "org/tiny", "format": "onnx"}), 400, "invalid_value", &["format"]).await;
+    refused(&world, json!({"path": "/does/not/exist"}), 404, "folder_absent", &["/does/not/exist"]).await;
+    let url = format!("{}/org/tiny/tree/main", world.hub.url());
+    let (status, model) = world.post("/api/models", &json!({"url": url})).await;
+    assert_eq!((status.as_u16(), model["id"].as_str()), (201, Some("org/tiny")), "{model}");
+}
+
+#[tokio::test]
+async fn a_second_registration_changes_nothing_also_at_the_same_time() {
+    let world = World::new().await;
+    let bodies: Vec<Value> =
+        (1..=6).map(|n| json!({"repo": "org/tiny", "settings": {"sequences_max": n}})).collect();
+    let answers = futures_util::future::join_all(bodies.iter().map(|b| world.post("/api/models", b))).await;
+    let created: Vec<&Value> =
+        answers.iter().filter(|(s, _)| *s == StatusCode::CREATED).map(|(_, b)| b).collect();
+    assert_eq!(created.len(), 1, "{answers:?}");
+    for (_, body) in answers.iter().filter(|(s, _)| *s != StatusCode::CREATED) {
+        assert_eq!(body["error"]["code"], "model_exists", "{body}");
+    }
+    let (_, shown) = world.get("/api/models/org/tiny").await;
+    assert_eq!(shown["settings"], created[0]["settings"]);
+    refused(&world, json!({"repo": "org/other", "id": "org/tiny"}), 409, "model_exists", &["org/tiny"]).await;
+    let (status, _) = world.post("/api/models", &json!({"repo": "org/tiny", "id": "mine/alias"})).await;
+    assert_eq!(status, 201, "the same repository under another id is another model");
+}
+
+#[tokio::test]
+async fn a_model_without_an_engine_is_kept_and_never_ready_or_refused_when_asked() {
+    let world = World::new().await;
+    world.hub.push(tiny_repo("org/new").file("config.json", r#"{"model_type": "brand_new"}"#));
+    let wanted = json!({"repo": "org/new", "require_engine": true});
+    refused(&world, wanted, 400, "no_engine", &["brand_new", "safetensors"]).await;
+    let model = world.register("org/new").await;
+    assert!(model["reason"].as_str().unwrap().contains("brand_new"), "{model}");
+    let _node = FakeNode::join_with(
+        &world,
+        join_as("node-1"),
+        node_api::ModelState::Unsupported { reason: "no engine here runs brand_new".into() },
+    )
+    .await;
+    world.wait_for_state("org/new", "unsupported").await;
+    let chat = json!({"model": "org/new", "messages": [{"role": "user", "content": "hi"}]});
+    let response = world.send("/v1/chat/completions", &chat).await;
+    assert_eq!(response.headers()["x-should-retry"], "false");
+    let (status, body) = answer(response).await;
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some("model_not_ready")));
+    assert!(body["error"]["message"].as_str().unwrap().contains("brand_new"), "{body}");
+}
+
+#[tokio::test]
+async fn a_folder_is_registered_in_place() {
+    let world = World::new().await;
+    let (status, model) = world.post("/api/models", &json!({"path": demo_model()})).await;
+    assert_eq!(status, 201, "{model}");
+    assert_eq!(model["id"], "local/demo-model");
+    assert_eq!(model["manifest"]["source"]["kind"], "local");
+    let node = FakeNode::join(&world, "node-1").await;
+    let wish = node.desired(|d| d.models.len() == 1).await;
+    assert_eq!(wish.models[0].manifest.id, "local/demo-model");
+}
+
+#[tokio::test]
+async fn folders_are_only_offered_to_nodes_on_the_same_machine() {
+    let world = World::with(|config| config.machine_id = Some("machine-1".into())).await;
+    world.post("/api/models", &json!({"path": demo_model()})).await;
+    world.register("org/tiny").await;
+    let mut elsewhere = join_as("node-2");
+    elsewhere.node.machine_id = "machine-2".into();
+    let far = FakeNode::join_with(&world, elsewhere, crate::support::ready()).await;
+    let wish = far.desired(|d| !d.models.is_empty()).await;
+    assert_eq!(wish.models.iter().map(|m| m.manifest.id.as_str()).collect::<Vec<_>>(), ["org/tiny"]);
+    let model = world.wait_for_state("local/demo-model", "unsupported").await;
+    assert!(model["reason"].as_str().unwrap().contains("router's machine"), "{model}");
+    let near = FakeNode::join(&world, "node-1").await;
+    near.desired(|d| d.models.len() == 2).await;
+    world.wait_for_state("local/demo-model", "ready").await;
+}
+
+#[tokio::test]
+async fn settings_are_changed_checked_and_told_to_the_nodes() {
+    let (world, node) = World::ready().await;
+    let patch = async |settings: Value| {
+        let request = world.client.patch(format!("{}/api/models/org/tiny", world.url));
+        answer(request.json(&json!({"settings": settings})).send().await.unwrap()).await
+    };
+    let (status, model) = patch(json!({"context_length": 32})).await;
+    assert_eq!((status.as_u16(), model["settings"]["context_length"].as_u64()), (200, Some(32)), "{model}");
+    node.desired(|d| d.models[0].settings.context_length == Some(32)).await;
+    let (status, body) = patch(json!({"context_length": 65})).await;
+    assert_eq!((status.as_u16(), body["error"]["param"].as_str()), (400, Some("settings.context_length")));
+    assert!(body["error"]["message"].as_str().unwrap().contains("64"), "{body}");
+    let (status, body) = patch(json!({"sequences_max": 0})).await;
+    assert_eq!((status.as_u16(), body["error"]["param"].as_str()), (400, Some("settings.sequences_max")));
+    let (status, body) = patch(json!({"context_lenght": 1})).await;
+    assert_eq!(
+        (status.as_u16(), body["error"]["param"].as_str()),
+        (400, Some("settings.context_lenght")),
+        "{body}"
+    );
+}
+
+#[tokio::test]
+async fn a_removed_model_is_gone_everywhere() {
+    let (world, node) = World::ready().await;
+    node.desired(|d| d.models.len() == 1).await;
+    let delete = async || {
+        answer(world.client.delete(format!("{}/api/models/org/tiny", world.url)).send().await.unwrap()).await
+    };
+    assert_eq!(delete().await, (StatusCode::OK, json!({"id": "org/tiny", "deleted": true})));
+    node.desired(|d| d.models.is_empty()).await;
+    assert_eq!(world.get("/api/models/org/tiny").await.0, 404);
+    assert_eq!(world.get("/v1/models/org/tiny").await.0, 404);
+    assert_eq!(delete().await.0, 404);
+    world.register("org/tiny").await;
+}
+
+#[tokio::test]
+async fn v1_models_lists_what_is_ready_with_slashes_in_ids() {
+    let (world, node) = World::ready().await;
+    let (_, list) = world.get("/v1/models").await;
+    assert_eq!(list["data"][0]["id"], "org/tiny");
+    assert_eq!(list["data"][0]["owned_by"], "org");
+    for path in ["/v1/models/org/tiny", "/v1/models/org%2Ftiny"] {
+        let (status, model) = world.get(path).await;
+        assert_eq!(
+            (status.as_u16(), model["id"].as_str(), model["object"].as_str()),
+            (200, Some("org/tiny"), Some("model"))
+        );
+    }
+    let loaded = node_api::ModelState::Loaded {
+        engine: "echo".into(),
+        engine_version: "1.0.0".into(),
+        device: "cpu".into(),
+        context_length: 48,
+        sequences_max: 4,
+        worker: 7,
+    };
+    node.set_state("org/tiny", loaded);
+    world.wait_for_state("org/tiny", "loaded").await;
+    assert_eq!(world.get("/v1/models/org/tiny").await.1["max_model_len"], 48);
+    node.set_state(
+        "org/tiny",
+        node_api::ModelState::Downloading { bytes_done: 1, bytes_total: 4, files: vec![] },
+    );
+    let model = world.wait_for_state("org/tiny", "downloading").await;
+    assert!(model["reason"].as_str().unwrap().contains("25 %"), "{model}");
+    let (status, body) = world.get("/v1/models/org/tiny").await;
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some("model_not_ready")));
+    assert_eq!(world.get("/v1/models").await.1["data"], json!([]));
+}
+
+#[tokio::test]
+async fn models_that_are_known_to_work_are_listed() {
+    let world = World::new().await;
+    let (_, list) = world.get("/api/available").await;
+    let models = list["models"].as_array().unwrap();
+    assert!(models.iter().any(|m| m["repo"] == "openai/gpt-oss-20b" && m["registered"] == false), "{list}");
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_a_registration_leaves_nothing_half() {
+    let world = World::new().await;
+    world.hub.fault("tokenizer.json", Fault::StallAfter(1), 1);
+    let request = world.client.post(format!("{}/api/models", world.url)).json(&json!({"repo": "org/tiny"}));
+    let sending = tokio::spawn(request.send());
+    in_time("the registration to reach the hub", async {
+        while !world.hub.requests().iter().any(|r| format!("{r:?}").contains("tokenizer.json")) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    sending.abort();
+    world.hub.release_stalls();
+    world.hub.clear_faults();
+    assert_eq!(world.get("/api/models").await.1["models"], json!([]));
+    world.register("org/tiny").await;
+}
