@@ -18,6 +18,8 @@ pub enum NodeError {
     Hub(#[from] model_store::HubError),
     #[error("the model store cannot be opened")]
     Store(#[from] model_store::StoreError),
+    #[error("the node did not end in order: {reason}")]
+    Ended { reason: String },
     #[error("this machine cannot be looked at: {reason}")]
     Looking { reason: String },
 }

@@ -42,10 +42,8 @@ impl Running {
     }
 
     /// Returns when it has ended, which begins with the token given to [`start`].
-    pub async fn wait(self) {
-        if let Err(error) = self.main.await {
-            tracing::error!(%error, "the node did not end in order");
-        }
+    pub async fn wait(self) -> Result<(), NodeError> {
+        self.main.await.map_err(|e| NodeError::Ended { reason: e.to_string() })
     }
 }
 

@@ -8,9 +8,6 @@ mod last_words;
 mod process;
 mod starter;
 
-#[cfg(test)]
-mod tests;
-
 pub use connection::{Call, WorkerEvents};
 pub use process::{WorkerSpec, start};
 

@@ -1,0 +1,12 @@
+//! A whole node, with real workers and the echo engine, against a router that is played by the tests.
+
+#[path = "system/files.rs"]
+mod files;
+#[path = "system/joining.rs"]
+mod joining;
+#[path = "system/requests.rs"]
+mod requests;
+#[path = "system/support.rs"]
+mod support;
+#[path = "system/workers.rs"]
+mod workers;
