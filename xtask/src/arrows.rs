@@ -37,6 +37,7 @@ const ROOMS: &[Room] = &[
     room("engine-sdk", &["engine-abi"]),
     tested("chat", &[], &["engine-sdk"]),
     room("template-sandbox", &["chat"]),
+    room("template-sandbox", &["chat"]),
     room("dispatch", &["node-api"]),
     tested("model-store", &["model-manifest", "model-formats"], &["fixture-hub"]),
     tested("engine-worker", &["engine-abi", "engine-protocol", "telemetry"], &["engine-testkit"]),

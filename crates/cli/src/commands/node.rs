@@ -20,7 +20,7 @@ pub async fn run(context: &Context, arguments: &NodeArguments) -> Result<ExitCod
     let join_secret = read_secret(&secret_file)?;
     let mut config = config(context, &arguments.node, &arguments.hub)?;
     config.routers.push(RouterAddress { url, join_secret });
-    node::start(config, end).await?.wait().await;
+    node::start(config, end).await?.wait().await?;
     Ok(ExitCode::SUCCESS)
 }
 

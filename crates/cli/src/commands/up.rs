@@ -42,10 +42,11 @@ pub async fn run(context: &Context, arguments: &UpArguments) -> Result<ExitCode>
         }
     };
     serve::announce(context, &router)?;
-    node.wait().await;
+    let ended = node.wait().await;
     // A node that ends by itself leaves nothing to route to; say why and take the router down too.
     end.cancel();
     router.wait().await;
+    ended?;
     Ok(ExitCode::SUCCESS)
 }
 

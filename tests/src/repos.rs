@@ -1,0 +1,37 @@
+//! Repositories for the hub: the demo model, echo models, and broken ones.
+
+use fixture_hub::Repo;
+use serde_json::json;
+
+use crate::reference::MODEL;
+
+pub const ECHO: &str = "acme/echo";
+
+pub fn demo() -> Repo {
+    let dir = engine_testkit::build::workspace_root().join("assets/demo-model");
+    Repo::from_dir(MODEL, &dir).expect("the demo model is in the tree")
+}
+
+/// A tokenizer that nothing reads: echo has one token for each byte.
+const TOKENIZER: &str = r#"{"version":"1.0","added_tokens":[],"model":{"type":"BPE","vocab":{},"merges":[]}}"#;
+/// Of another construction than the demo model's: no system part, brackets for roles.
+const TEMPLATE: &str = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}\
+                        {% if add_generation_prompt %}[assistant] {% endif %}";
+
+/// A model of the echo engine, with a chat template of its own.
+pub fn echo(id: &str) -> Repo {
+    Repo::new(id)
+        .file("config.json", json!({"model_type": "echo", "max_position_embeddings": 512}).to_string())
+        .file("tokenizer.json", TOKENIZER)
+        .file("tokenizer_config.json", json!({"chat_template": TEMPLATE}).to_string())
+        .file("model.safetensors", weights())
+}
+
+/// One tensor of one number.
+pub fn weights() -> Vec<u8> {
+    let header = r#"{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.extend_from_slice(&1f32.to_le_bytes());
+    bytes
+}

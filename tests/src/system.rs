@@ -1,0 +1,120 @@
+//! A hub, a router and a node as a user would start them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fixture_hub::{FixtureHub, Options, Repo};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::reference::DATE;
+use crate::{Api, Process, until};
+
+pub struct System {
+    pub api: Api,
+    pub hub: FixtureHub,
+    pub router: Option<Process>,
+    pub node: Option<Process>,
+    pub url: String,
+    dir: TempDir,
+}
+
+impl System {
+    /// Hub, router and node on the CPU, the node connected.
+    pub async fn start(repos: Vec<Repo>) -> System {
+        let mut system = System::without_node(repos).await;
+        system.start_node().await;
+        system
+    }
+
+    pub async fn without_node(repos: Vec<Repo>) -> System {
+        // Built before anything waits: the engines that the node is to find, and the binary.
+        for engine in ["echo", "gpt-oss"] {
+            engine_testkit::build::engine_dir(engine);
+        }
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let hub = FixtureHub::start_with(Options::default(), repos).await.expect("the hub listens");
+        let mut system =
+            System { api: Api::new("http://127.0.0.1:1"), hub, router: None, node: None, url: String::new(), dir };
+        system.start_router("127.0.0.1:0").await;
+        system
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn router_data(&self) -> PathBuf {
+        self.dir.path().join("router")
+    }
+
+    /// The binary with nothing of this machine's own settings, and this system's hub.
+    pub fn command(&self) -> Command {
+        command(self.dir.path(), self.hub.url())
+    }
+
+    pub async fn start_router(&mut self, listen: &str) {
+        let mut command = self.command();
+        command.arg("--json").arg("--data-dir").arg(self.router_data());
+        command.args(["serve", "--listen", listen, "--allow-cpu", "--template-clock", DATE, "--exit-with-stdin"]);
+        let mut router = Process::start(command, self.dir.path(), "router");
+        let line: Value = serde_json::from_str(&router.first_line().await).expect("the router says JSON");
+        self.url = line["url"].as_str().expect("the router says its address").to_owned();
+        self.api = Api::new(&self.url);
+        self.router = Some(router);
+    }
+
+    pub async fn start_node(&mut self) {
+        let mut command = self.command();
+        command.arg("--data-dir").arg(self.dir.path().join("node"));
+        command.args(["node", "--router", &self.url, "--device", "cpu", "--exit-with-stdin"]);
+        command.arg("--join-secret-file").arg(self.router_data().join("join-secret"));
+        command.arg("--engines-dir").arg(engine_testkit::build::engines_dir());
+        self.node = Some(Process::start(command, self.dir.path(), "node"));
+        self.until_nodes(1).await;
+    }
+
+    pub async fn until_nodes(&self, count: usize) {
+        until(&format!("{count} connected nodes"), || async {
+            let nodes = self.api.get("/api/nodes").await.ok();
+            let connected = nodes["nodes"]
+                .as_array()
+                .is_some_and(|all| all.iter().filter(|n| n["state"] == "connected").count() == count);
+            let log = self.node.as_ref().map(Process::log).unwrap_or_default();
+            if connected { Ok(()) } else { Err(format!("{nodes}\n{log}")) }
+        })
+        .await;
+    }
+
+    /// Registers a repository and waits until it is ready.
+    pub async fn add(&self, repo: &str) -> Value {
+        self.api.register(&json!({"repo": repo, "format": "safetensors"})).await.ok();
+        self.api.until_ready(repo).await
+    }
+
+    /// Process ids of the workers that the nodes report.
+    pub async fn workers(&self) -> Vec<u32> {
+        let models = self.api.get("/api/models").await.ok();
+        let nodes = models["models"].as_array().into_iter().flatten().filter_map(|m| m["nodes"].as_array()).flatten();
+        nodes.filter_map(|n| n["worker"].as_u64()).filter_map(|pid| u32::try_from(pid).ok()).collect()
+    }
+}
+
+/// `llm-router` with this hub and folders below `dir`.
+pub fn command(dir: &Path, hub_url: &str) -> Command {
+    let mut command = Command::new(engine_testkit::build::router_binary());
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("LLM_ROUTER_") || text.starts_with("HF_") {
+            command.env_remove(&name);
+        }
+    }
+    let config = dir.join("config.toml");
+    std::fs::write(&config, "").expect("the test's folder is writable");
+    command
+        .current_dir(dir)
+        .env("HF_ENDPOINT", hub_url)
+        .env("HF_HOME", dir.join("hub-cache"))
+        .env("LLM_ROUTER_CONFIG", config);
+    command
+}
