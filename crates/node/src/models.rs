@@ -164,11 +164,11 @@ pub fn put(node: &Arc<Node>, router: usize, wanted: DesiredModels) -> Result<(),
         keep
     });
     for (id, desired) in union {
-        if !table.models.contains_key(&id) {
+        table.models.entry(id).or_insert_with(|| {
             let entry = Arc::new(Entry::new(desired));
             node.tasks.spawn(prepare::run(Arc::clone(node), Arc::clone(&entry)));
-            table.models.insert(id, entry);
-        }
+            entry
+        });
     }
     drop(table);
     node.touch();

@@ -1,4 +1,5 @@
 //! A whole node, with real workers and the echo engine, against a router that is played by the tests.
+#![expect(clippy::unwrap_used, reason = "tests, and helpers that only they use")]
 
 #[path = "system/files.rs"]
 mod files;

@@ -49,6 +49,10 @@ impl LineDecoder {
     }
 
     /// The next whole line, `None` until more bytes come. After an error the stream cannot be used further.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator cannot choose its item's type at each call"
+    )]
     pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LineError> {
         loop {
             let Some(at) = self.buffer[self.searched..].iter().position(|b| *b == b'\n') else {

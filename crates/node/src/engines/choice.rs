@@ -24,7 +24,7 @@ impl EngineRegistry {
     /// versions the newest. Otherwise the reason, for the operator, with what would be needed.
     pub fn choose(&self, model: &Manifest, devices: &[DeviceInfo]) -> Result<Choice, String> {
         let mut fitting: Vec<&Engine> = self.engines.iter().filter(|e| runs(&e.manifest, model)).collect();
-        fitting.sort_by(|a, b| version_key(&b.manifest.version).cmp(&version_key(&a.manifest.version)));
+        fitting.sort_by_key(|engine| std::cmp::Reverse(version_key(&engine.manifest.version)));
         // A model of which no runtime is known is left to whoever reads its format and architecture.
         let named = model.runtimes.iter().map(Some);
         for wanted in named.chain(model.runtimes.is_empty().then_some(None)) {
