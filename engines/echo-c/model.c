@@ -135,28 +135,31 @@ llmr_code echo_estimate(llmr_engine *engine, const llmr_model *model, const llmr
 
 static uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-/* Lowers context and sequences until they fit the budget. */
-static llmr_code fit(const llmr_device_bytes *budget, uint32_t budget_count, uint32_t *context, uint32_t *sequences,
-                     llmr_status *status) {
+/* Context and sequences as asked for; what is left open (0) is as large as the budget holds. */
+static llmr_code fit(const llmr_settings *settings, uint32_t longest, uint64_t granted, uint32_t *context,
+                     uint32_t *sequences, llmr_status *status) {
   const uint64_t per_token = sizeof(uint32_t) + 1;
-  uint32_t i;
-  for (i = 0; i < budget_count; i++) {
-    uint64_t least = sizeof(sequence) + 2 * per_token; /* one token of prompt, one of answer */
-    if (!str_is(budget[i].device, "cpu")) continue;
-    if (budget[i].bytes < least)
-      return fail(status, LLMR_OOM_RAM, LLMR_REASON_BUDGET_EXCEEDED, least, budget[i].bytes,
-                  "one sequence needs %u bytes on cpu", (unsigned)least);
-    while (*sequences > 1 && *sequences * (sizeof(sequence) + per_token * *context) > budget[i].bytes) (*sequences)--;
-    if (sizeof(sequence) + per_token * *context > budget[i].bytes)
-      *context = (uint32_t)((budget[i].bytes - sizeof(sequence)) / per_token);
-  }
+  /* One token of prompt and one of answer. */
+  uint64_t shortest = settings->context_length == 0 ? 2 : smaller(settings->context_length, longest);
+  uint64_t fewest = settings->sequences_max == 0 ? 1 : smaller(settings->sequences_max, SEQUENCES_MAX);
+  uint64_t needed = fewest * (sizeof(sequence) + per_token * shortest);
+  if (needed > granted)
+    return fail(status, LLMR_OOM_RAM, LLMR_REASON_BUDGET_EXCEEDED, needed, granted,
+                "%u sequences of %u tokens need %lu bytes on cpu", (unsigned)fewest, (unsigned)shortest,
+                (unsigned long)needed);
+  *context = settings->context_length == 0 ? longest : (uint32_t)shortest;
+  *sequences = settings->sequences_max == 0 ? SEQUENCES_DEFAULT : (uint32_t)fewest;
+  while (*sequences > fewest && *sequences * (sizeof(sequence) + per_token * *context) > granted) (*sequences)--;
+  if (*sequences * (sizeof(sequence) + per_token * *context) > granted)
+    *context = (uint32_t)((granted / *sequences - sizeof(sequence)) / per_token);
   return LLMR_OK;
 }
 
 llmr_code echo_load(llmr_engine *engine, const llmr_model *model, const llmr_settings *settings,
                     const llmr_device_bytes *budget, uint32_t budget_count, const llmr_progress *progress,
                     llmr_loaded *out, llmr_status *status) {
-  uint32_t context, longest, sequences;
+  uint32_t context = 0, sequences = 0, longest, i;
+  uint64_t granted = UINT64_MAX;
   llmr_code code;
   if (engine->loaded)
     return fail(status, LLMR_UNSUPPORTED, LLMR_REASON_MODEL_ALREADY_LOADED, 0, 0, "a model is loaded; unload it first");
@@ -165,9 +168,9 @@ llmr_code echo_load(llmr_engine *engine, const llmr_model *model, const llmr_set
   if (code != LLMR_OK) return code;
   if (progress->report(progress->context, 0, 1))
     return fail(status, LLMR_CANCELLED, LLMR_REASON_CANCELLED, 0, 0, "the load was cancelled");
-  context = settings->context_length == 0 ? longest : smaller(settings->context_length, longest);
-  sequences = settings->sequences_max == 0 ? SEQUENCES_DEFAULT : smaller(settings->sequences_max, SEQUENCES_MAX);
-  code = fit(budget, budget_count, &context, &sequences, status);
+  for (i = 0; i < budget_count; i++)
+    if (str_is(budget[i].device, "cpu")) granted = budget[i].bytes;
+  code = fit(settings, longest, granted, &context, &sequences, status);
   if (code != LLMR_OK) return code;
   if (progress->report(progress->context, 1, 1))
     return fail(status, LLMR_CANCELLED, LLMR_REASON_CANCELLED, 0, 0, "the load was cancelled");

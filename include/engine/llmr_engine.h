@@ -461,9 +461,9 @@ typedef struct llmr_engine_api {
 
   /*
    * [engine-thread, after open, no model loaded] Loads the model within the budget: bytes per device, as the host added
-   * them up; a device that is not in it has no limit (count 0: no limits). The engine may lower context_length and
-   * sequences_max to fit and says so in *out; if even one sequence of one token does not fit it refuses with
-   * LLMR_REASON_BUDGET_EXCEEDED and both numbers. Mapped weights do not count.
+   * them up; a device that is not in it has no limit (count 0: no limits). Mapped weights do not count. What the
+   * settings leave open (0) the engine chooses to fit and says in *out; what they ask for and does not fit is refused
+   * with LLMR_REASON_BUDGET_EXCEEDED and both numbers, as is a budget that holds not even the shortest sequence.
    * Calls progress in bytes. If that says stop: LLMR_CANCELLED.
    * After a failure nothing of the model is left. out->end_tokens is borrowed until unload.
    */

@@ -288,7 +288,7 @@ impl Worker {
     }
 
     /// The next message as it comes.
-    pub fn next(&mut self) -> Result<ToNode> {
+    pub fn next_message(&mut self) -> Result<ToNode> {
         self.wait_for(Ok)
     }
 

@@ -70,34 +70,36 @@ impl Engine for Echo {
         check(settings)?;
         progress.report(0, 1)?;
         let config = Config::read(files)?;
-        let mut context = config.context_length_max;
-        context = settings.context_length.map_or(context, |asked| asked.min(context));
-        let mut sequences = settings.sequences_max.unwrap_or(SEQUENCES_DEFAULT).clamp(1, SEQUENCES_MAX);
-        for granted in budget.iter().filter(|b| b.device == "cpu") {
-            (context, sequences) = fit(context, sequences, granted.bytes)?;
-        }
+        let granted = budget.iter().find(|b| b.device == "cpu").map_or(u64::MAX, |b| b.bytes);
+        let (context, sequences) = fit(settings, config.context_length_max, granted)?;
         let batch = settings.batch_tokens_max.unwrap_or(BATCH_TOKENS_DEFAULT).max(sequences);
         progress.report(1, 1)?;
         Ok(EchoModel::new(context, sequences, batch))
     }
 }
 
-/// The most sequences, then the longest context, that `granted` bytes hold.
-fn fit(context: u32, sequences: u32, granted: u64) -> Result<(u32, u32), Status> {
+/// Context and sequences as asked for; what is left open is as large as `granted` bytes hold.
+fn fit(settings: &Settings, longest: u32, granted: u64) -> Result<(u32, u32), Status> {
+    let asked_context = settings.context_length.map(|asked| asked.min(longest));
+    let asked_sequences = settings.sequences_max.map(|asked| asked.clamp(1, SEQUENCES_MAX));
     // One token of prompt and one of answer.
-    let least = 2 * KV_BYTES_PER_TOKEN;
-    if granted < least {
-        let message = format!("the shortest sequence needs {least} bytes on cpu, and {granted} are granted");
+    let shortest = asked_context.unwrap_or(2);
+    let fewest = asked_sequences.unwrap_or(1);
+    let needed = u64::from(fewest) * u64::from(shortest) * KV_BYTES_PER_TOKEN;
+    if needed > granted {
+        let message = format!(
+            "{fewest} sequences of {shortest} tokens need {needed} bytes on cpu, and {granted} are granted"
+        );
         return Err(
-            Status::new(StatusCode::OomRam, reason::BUDGET_EXCEEDED, message).with_numbers(least, granted)
+            Status::new(StatusCode::OomRam, reason::BUDGET_EXCEEDED, message).with_numbers(needed, granted)
         );
     }
-    let of_one = u64::from(context) * KV_BYTES_PER_TOKEN;
-    if of_one > granted {
-        let context = u32::try_from(granted / KV_BYTES_PER_TOKEN).unwrap_or(u32::MAX);
-        return Ok((context, 1));
-    }
-    Ok((context, u32::try_from(granted / of_one).unwrap_or(u32::MAX).min(sequences)))
+    let tokens = granted / KV_BYTES_PER_TOKEN;
+    let at_most = |bound: u64, wanted: u32| u32::try_from(bound).map_or(wanted, |bound| bound.min(wanted));
+    let wanted = asked_context.unwrap_or(longest);
+    let sequences =
+        asked_sequences.unwrap_or_else(|| at_most(tokens / u64::from(wanted), SEQUENCES_DEFAULT).max(1));
+    Ok((at_most(tokens / u64::from(sequences), wanted), sequences))
 }
 
 fn check(settings: &Settings) -> Result<(), Status> {

@@ -61,7 +61,7 @@ fn share(subject: &Subject) -> Result<Outcome> {
     submit_all(&mut bench, &[PROMPT, "Something else"], 12)?;
     let (mut shared, mut ended) = (0, 0);
     while ended < 2 {
-        let ToNode::Events(events) = bench.worker.next()? else { continue };
+        let ToNode::Events(events) = bench.worker.next_message()? else { continue };
         let with_token = |n| events.iter().any(|e| e.sequence == n && matches!(e.kind, EventKind::Token(_)));
         shared += usize::from(with_token(1) && with_token(2));
         ended += events.iter().filter(|e| matches!(e.kind, EventKind::Finished { .. })).count();

@@ -90,7 +90,7 @@ fn one_per_step(subject: &Subject) -> Result<Outcome> {
     bench.worker.send(&ToWorker::Submit(Box::new(submit(1, PROMPT, endless(16)))))?;
     let mut tokens = 0;
     loop {
-        let ToNode::Events(events) = bench.worker.next()? else { continue };
+        let ToNode::Events(events) = bench.worker.next_message()? else { continue };
         let of_step = events.iter().filter(|e| matches!(e.kind, EventKind::Token(_))).count();
         ensure!(
             of_step <= 1,

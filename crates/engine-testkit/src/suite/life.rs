@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use engine_protocol::{
-    DeviceBytes, Estimate, EventKind, FinishReason, Open, PROTOCOL_VERSION, Phase, Settings, StatusCode,
-    ToNode, ToWorker,
+    DeviceBytes, Estimate, EventKind, FinishReason, Loaded, Open, PROTOCOL_VERSION, Phase, Settings,
+    StatusCode, ToNode, ToWorker,
 };
 
 use super::bench::{Bench, CONTEXT, PROMPT, endless, settings, submit};
@@ -149,16 +149,39 @@ fn budget(subject: &Subject) -> Result<Outcome> {
             ensure!(status.needed > status.available, "the numbers do not explain it: {status}");
         }
     }
-    let granted = needed(&estimate, CONTEXT / 2, 2);
+    // Granted what the estimate of the same settings says, it loads.
+    let loaded = within(&mut bench, &asked, CONTEXT, 4)?;
+    ensure!(
+        (loaded.context_length, loaded.sequences_max) == (CONTEXT, 4),
+        "the budget was enough for what was asked, and it loaded {loaded:?}"
+    );
+    bench.finish()?;
+    // What is left open is chosen to fit.
+    let mut bench = Bench::open(subject)?;
+    within(&mut bench, &Settings::default(), CONTEXT, 1)?;
+    bench.finish()
+}
+
+/// Loads with a budget for `sequences` of `context` tokens and checks that what is loaded fits it.
+fn within(bench: &mut Bench, settings: &Settings, context: u32, sequences: u32) -> Result<Loaded> {
+    let estimate = bench.worker.estimate(&bench.model, settings)?.context("no estimate")?;
+    let granted = needed(&estimate, context, sequences);
     let loaded = bench
         .worker
-        .load(&bench.model, &asked, &granted)?
-        .with_context(|| format!("the estimate was granted ({granted:?}) and the load refused"))?;
+        .load(&bench.model, settings, &granted)?
+        .with_context(|| format!("granted {granted:?} by its own estimate, {settings:?} does not load"))?;
+    // Workspace may depend on what was chosen, so the estimate is asked again.
+    let chosen = Settings {
+        context_length: loaded.context_length,
+        sequences_max: loaded.sequences_max,
+        ..settings.clone()
+    };
+    let estimate = bench.worker.estimate(&bench.model, &chosen)?.context("no estimate")?;
     for (used, granted) in needed(&estimate, loaded.context_length, loaded.sequences_max).iter().zip(&granted)
     {
         ensure!(used.bytes <= granted.bytes, "{loaded:?} needs {used:?}, and {granted:?} was granted");
     }
-    bench.finish()
+    Ok(loaded)
 }
 
 fn progress(subject: &Subject) -> Result<Outcome> {
@@ -166,7 +189,7 @@ fn progress(subject: &Subject) -> Result<Outcome> {
     let call = bench.worker.start_load(&bench.model, &settings(CONTEXT, 1), &[])?;
     let (mut reports, mut last) = (0, 0);
     loop {
-        match bench.worker.next()? {
+        match bench.worker.next_message()? {
             ToNode::Progress { phase: Phase::Load, done, .. } => {
                 ensure!(done >= last, "progress fell from {last} to {done}");
                 (reports, last) = (reports + 1, done);

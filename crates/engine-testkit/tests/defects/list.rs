@@ -52,8 +52,13 @@ pub const DEFECTS: &[Defect] = &[
         "out->context_length = longest;",
     ),
     defect("load_keeps_to_its_settings", "model.c", "out->end_token_count = 1", "out->end_token_count = 0"),
-    defect("load_keeps_to_its_budget", "model.c", "if (budget[i].bytes < least)", "if (least == 0)"),
-    defect("load_keeps_to_its_budget", "model.c", "while (*sequences > 1 &&", "while (0 &&"),
+    defect("load_keeps_to_its_budget", "model.c", "if (needed > granted)", "if (needed == 0)"),
+    defect(
+        "load_keeps_to_its_budget",
+        "model.c",
+        "*context = (uint32_t)((granted / *sequences - sizeof(sequence)) / per_token);",
+        "*context = longest;",
+    ),
     defect(
         "load_reports_progress",
         "model.c",
