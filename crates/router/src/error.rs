@@ -17,11 +17,11 @@ pub struct Failure {
     /// Stable, snake_case.
     pub code: String,
     pub message: String,
-    pub param: Option<String>,
-    pub hint: Option<String>,
+    pub param: Option<Box<str>>,
+    pub hint: Option<Box<str>>,
     pub retry: Retry,
     /// For the log only: what went wrong inside.
-    pub log: Option<String>,
+    pub log: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,16 +55,16 @@ impl Failure {
     pub fn internal(operation: &str, cause: &dyn std::error::Error) -> Failure {
         let message = format!("the router failed to {operation}; its log says why");
         let mut failure = Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message);
-        failure.log = Some(chain(cause));
+        failure.log = Some(chain(cause).into());
         failure
     }
 
-    pub fn param(mut self, param: impl Into<String>) -> Failure {
+    pub fn param(mut self, param: impl Into<Box<str>>) -> Failure {
         self.param = Some(param.into());
         self
     }
 
-    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+    pub fn hint(mut self, hint: impl Into<Box<str>>) -> Failure {
         self.hint = Some(hint.into());
         self
     }
@@ -79,9 +79,9 @@ impl Failure {
             error: ErrorDetail {
                 message: self.message.clone(),
                 r#type: kind(self.status).to_owned(),
-                param: self.param.clone(),
+                param: self.param.clone().map(String::from),
                 code: Some(self.code.clone()),
-                hint: self.hint.clone(),
+                hint: self.hint.clone().map(String::from),
             },
         }
     }
@@ -126,8 +126,8 @@ fn kind(status: StatusCode) -> &'static str {
 impl From<InvalidRequest> for Failure {
     fn from(error: InvalidRequest) -> Failure {
         let mut failure = Failure::bad_request(error.code, error.message);
-        failure.param = error.param;
-        failure.hint = error.hint;
+        failure.param = error.param.map(Into::into);
+        failure.hint = error.hint.map(Into::into);
         failure
     }
 }
@@ -148,7 +148,7 @@ impl From<ApiError> for Failure {
             code: error.code,
             message: error.message,
             param: None,
-            hint: error.hint,
+            hint: error.hint.map(Into::into),
             retry,
             log: None,
         }

@@ -279,6 +279,6 @@ fn bad_file(file: &str, error: &dyn std::error::Error) -> Failure {
 fn refused(error: RegisterError) -> Failure {
     let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut failure = Failure::new(status, error.code(), error.message());
-    failure.hint = error.hint();
+    failure.hint = error.hint().map(Into::into);
     failure
 }

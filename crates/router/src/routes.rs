@@ -75,6 +75,6 @@ fn panicked(panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
         "internal_error",
         "the router made a mistake; its log says where",
     );
-    failure.log = Some(format!("panic: {words}"));
+    failure.log = Some(format!("panic: {words}").into());
     failure.into_response()
 }

@@ -13,6 +13,7 @@ use crate::app::App;
 use crate::cluster::Registered;
 use crate::error::Failure;
 use crate::generate::{Started, Step, generate};
+use crate::sse::Item;
 
 /// Makes pieces of an answer out of tokens. The whole answer is the sum of the pieces, so both ways of delivery agree.
 pub trait Assemble: Send + 'static {
@@ -136,6 +137,36 @@ impl<S, A: Assemble> Run<S, A> {
         self.pending.push_back(Event::Ended(Ended { finish, completion_tokens, reasoning_tokens }));
         self.ended = true;
     }
+}
+
+/// An answer that is sent while it is made.
+pub trait Chunks<A: Assemble>: Send + 'static {
+    fn item(&mut self, index: u32, event: Event<A>) -> Option<Item>;
+
+    /// After the last choice has ended.
+    fn last(&mut self) -> Option<Item>;
+}
+
+/// The items of a stream, in the order in which the choices' events come.
+pub fn items<A: Assemble>(
+    chunks: impl Chunks<A>,
+    events: Events<A>,
+) -> BoxStream<'static, Result<Item, Failure>> {
+    let items = stream::unfold(Some((chunks, events)), |state| async move {
+        let (mut chunks, mut events) = state?;
+        loop {
+            match events.next().await {
+                Some(Ok((index, event))) => {
+                    if let Some(item) = chunks.item(index, event) {
+                        return Some((Ok(item), Some((chunks, events))));
+                    }
+                }
+                Some(Err(failure)) => return Some((Err(failure), None)),
+                None => return chunks.last().map(|item| (Ok(item), None)),
+            }
+        }
+    });
+    items.boxed()
 }
 
 /// What the answers of one request have in common.

@@ -1,8 +1,6 @@
 //! The answer out of the pieces of its choices: as a whole, or chunk by chunk.
 
-use std::collections::VecDeque;
-
-use futures_util::stream::{self, BoxStream, StreamExt as _};
+use futures_util::stream::{BoxStream, StreamExt as _};
 use openai_api::chat::{
     AssistantMessage, ChatChoice, ChatChunk, ChatCompletion, ChunkChoice, Delta, FinishReason, FunctionDelta,
     ToolCall, ToolCallDelta, ToolCallFunction,
@@ -13,7 +11,7 @@ use openai_api::usage::Usage;
 use super::assemble::{Piece, Reply};
 use crate::error::Failure;
 use crate::sse::Item;
-use crate::v1::sequence::{Common, Event, Events};
+use crate::v1::sequence::{Chunks, Common, Event, Events, items};
 
 pub struct Answer {
     common: Common,
@@ -72,59 +70,7 @@ impl Answer {
         events: Events<Reply>,
         include_usage: bool,
     ) -> BoxStream<'static, Result<Item, Failure>> {
-        struct State {
-            answer: Answer,
-            events: Events<Reply>,
-            pending: VecDeque<Item>,
-            ended: bool,
-        }
-        let state = State { answer: self, events, pending: VecDeque::new(), ended: false };
-        let items = stream::unfold(Some(state), move |state| async move {
-            let mut state = state?;
-            loop {
-                if let Some(item) = state.pending.pop_front() {
-                    return Some((Ok(item), Some(state)));
-                }
-                if state.ended {
-                    return None;
-                }
-                match state.events.next().await {
-                    Some(Ok((index, event))) => {
-                        let items = state.answer.items(index, event, include_usage);
-                        state.pending.extend(items);
-                    }
-                    Some(Err(failure)) => return Some((Err(failure), None)),
-                    None => {
-                        state.ended = true;
-                        if include_usage {
-                            let usage = state.answer.common.usage();
-                            state.pending.push_back(Item::json(&state.answer.chunk(None, Some(Some(usage)))));
-                        }
-                    }
-                }
-            }
-        });
-        items.boxed()
-    }
-
-    fn items(&mut self, index: u32, event: Event<Reply>, include_usage: bool) -> Option<Item> {
-        let (delta, logprobs, finish_reason) = match event {
-            Event::Loading(progress) => return Some(Item::Loading(progress)),
-            Event::Started(started) => {
-                self.common.started(index, &started);
-                (Delta { role: Some("assistant".to_owned()), ..Delta::default() }, None, None)
-            }
-            Event::Piece(piece) => {
-                let (delta, logprobs) = delta(piece);
-                (delta, Some(logprobs).filter(|l| self.logprobs && !l.is_empty()).map(chat_logprobs), None)
-            }
-            Event::Ended(ended) => {
-                self.common.ended(&ended);
-                (Delta::default(), None, Some(ended.finish))
-            }
-        };
-        let choice = ChunkChoice { index, delta, logprobs, finish_reason };
-        Some(Item::json(&self.chunk(Some(choice), include_usage.then_some(None))))
+        items(Streamed { answer: self, include_usage }, events)
     }
 
     fn chunk(&self, choice: Option<ChunkChoice>, usage: Option<Option<Usage>>) -> ChatChunk {
@@ -138,6 +84,41 @@ impl Answer {
             choices: choice.into_iter().collect(),
             usage,
         }
+    }
+}
+
+/// An answer on its way.
+struct Streamed {
+    answer: Answer,
+    include_usage: bool,
+}
+
+impl Chunks<Reply> for Streamed {
+    fn item(&mut self, index: u32, event: Event<Reply>) -> Option<Item> {
+        let common = &mut self.answer.common;
+        let (delta, logprobs, finish_reason) = match event {
+            Event::Loading(progress) => return Some(Item::Loading(progress)),
+            Event::Started(started) => {
+                common.started(index, &started);
+                (Delta { role: Some("assistant".to_owned()), ..Delta::default() }, None, None)
+            }
+            Event::Piece(piece) => {
+                let (delta, logprobs) = delta(piece);
+                let wanted = Some(logprobs).filter(|l| self.answer.logprobs && !l.is_empty());
+                (delta, wanted.map(chat_logprobs), None)
+            }
+            Event::Ended(ended) => {
+                common.ended(&ended);
+                (Delta::default(), None, Some(ended.finish))
+            }
+        };
+        let choice = ChunkChoice { index, delta, logprobs, finish_reason };
+        Some(Item::json(&self.answer.chunk(Some(choice), self.include_usage.then_some(None))))
+    }
+
+    fn last(&mut self) -> Option<Item> {
+        let usage = self.answer.common.usage();
+        self.include_usage.then(|| Item::json(&self.answer.chunk(None, Some(Some(usage)))))
     }
 }
 

@@ -1,15 +1,13 @@
 //! The answer out of the pieces of its choices: as a whole, or chunk by chunk.
 
-use std::collections::VecDeque;
-
-use futures_util::stream::{self, BoxStream, StreamExt as _};
+use futures_util::stream::{BoxStream, StreamExt as _};
 use openai_api::completion::{Completion, CompletionChoice, CompletionLogprobs};
 use openai_api::usage::Usage;
 
 use super::assemble::{Continuation, Piece};
 use crate::error::Failure;
 use crate::sse::Item;
-use crate::v1::sequence::{Common, Event, Events};
+use crate::v1::sequence::{Chunks, Common, Event, Events, items};
 
 pub struct Answer {
     common: Common,
@@ -47,58 +45,7 @@ impl Answer {
         events: Events<Continuation>,
         include_usage: bool,
     ) -> BoxStream<'static, Result<Item, Failure>> {
-        struct State {
-            answer: Answer,
-            events: Events<Continuation>,
-            pending: VecDeque<Item>,
-            ended: bool,
-        }
-        let state = State { answer: self, events, pending: VecDeque::new(), ended: false };
-        let items = stream::unfold(Some(state), move |state| async move {
-            let mut state = state?;
-            loop {
-                if let Some(item) = state.pending.pop_front() {
-                    return Some((Ok(item), Some(state)));
-                }
-                if state.ended {
-                    return None;
-                }
-                match state.events.next().await {
-                    Some(Ok((index, event))) => {
-                        let items = state.answer.item(index, event, include_usage);
-                        state.pending.extend(items);
-                    }
-                    Some(Err(failure)) => return Some((Err(failure), None)),
-                    None => {
-                        state.ended = true;
-                        if include_usage {
-                            let usage = state.answer.common.usage();
-                            state.pending.push_back(Item::json(
-                                &state.answer.completion(Vec::new(), Some(Some(usage))),
-                            ));
-                        }
-                    }
-                }
-            }
-        });
-        items.boxed()
-    }
-
-    fn item(&mut self, index: u32, event: Event<Continuation>, include_usage: bool) -> Option<Item> {
-        let (piece, finish_reason) = match event {
-            Event::Loading(progress) => return Some(Item::Loading(progress)),
-            Event::Started(started) => {
-                self.common.started(index, &started);
-                return None;
-            }
-            Event::Piece(piece) => (piece, None),
-            Event::Ended(ended) => {
-                self.common.ended(&ended);
-                (Piece::default(), Some(ended.finish.as_str().to_owned()))
-            }
-        };
-        let choice = CompletionChoice { index, text: piece.text, logprobs: piece.logprobs, finish_reason };
-        Some(Item::json(&self.completion(vec![choice], include_usage.then_some(None))))
+        items(Streamed { answer: self, include_usage }, events)
     }
 
     fn completion(&self, choices: Vec<CompletionChoice>, usage: Option<Option<Usage>>) -> Completion {
@@ -111,6 +58,37 @@ impl Answer {
             system_fingerprint: self.common.system_fingerprint.clone(),
             usage,
         }
+    }
+}
+
+/// An answer on its way.
+struct Streamed {
+    answer: Answer,
+    include_usage: bool,
+}
+
+impl Chunks<Continuation> for Streamed {
+    fn item(&mut self, index: u32, event: Event<Continuation>) -> Option<Item> {
+        let common = &mut self.answer.common;
+        let (piece, finish_reason) = match event {
+            Event::Loading(progress) => return Some(Item::Loading(progress)),
+            Event::Started(started) => {
+                common.started(index, &started);
+                return None;
+            }
+            Event::Piece(piece) => (piece, None),
+            Event::Ended(ended) => {
+                common.ended(&ended);
+                (Piece::default(), Some(ended.finish.as_str().to_owned()))
+            }
+        };
+        let choice = CompletionChoice { index, text: piece.text, logprobs: piece.logprobs, finish_reason };
+        Some(Item::json(&self.answer.completion(vec![choice], self.include_usage.then_some(None))))
+    }
+
+    fn last(&mut self) -> Option<Item> {
+        let usage = self.answer.common.usage();
+        self.include_usage.then(|| Item::json(&self.answer.completion(Vec::new(), Some(Some(usage)))))
     }
 }
 
