@@ -4,11 +4,13 @@
 //! when it overruns. [`worker_main`] is the child's side, started as `llm-router template-worker`. [`CappedAllocator`] is
 //! the global allocator of the binary: it costs one relaxed load per allocation until the child arms it.
 //!
-//! What a template can cost: 100 ms from when the child has read the request, 64 MiB of private memory, and the child.
+//! What a template can cost: 100 ms of processor time from when the child has read the request (a busy machine may take longer
+//! to give them, up to a second), 64 MiB of private memory, and the child.
 
 #![deny(unsafe_code)]
 
 mod capped_allocator;
+mod cpu_time;
 mod protocol;
 mod sandbox;
 mod worker;

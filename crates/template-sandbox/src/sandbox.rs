@@ -10,17 +10,24 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use chat::{RenderError, RenderRequest, Rendered, TemplateSource};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use crate::cpu_time::cpu_time;
 use crate::protocol::{
     self, ANSWER_BYTES_MAX, Answer, Ask, EXIT_MEMORY, EXIT_NO_CAP, EXIT_TIME, REQUEST_BYTES_MAX,
 };
 
-/// What a template may take, from when the child has read the request.
+/// What a template may take of the processor, from when the child has read the request. On a machine with time to spare
+/// that is the time on the wall as well.
 const RENDER_DEADLINE: Duration = Duration::from_millis(100);
+/// What it may take on the wall when the machine is too busy to give the child its share.
+const BUSY_DEADLINE: Duration = Duration::from_secs(1);
+/// Between two looks at the processor time of a child that is late.
+const LATE_PAUSE: Duration = Duration::from_millis(20);
+const _: () = assert!(RENDER_DEADLINE.as_millis() < BUSY_DEADLINE.as_millis());
 /// What a child may take to start, and to read a request.
 const START_DEADLINE: Duration = Duration::from_secs(10);
 /// For the bytes of a message to pass the pipe.
@@ -259,7 +266,7 @@ impl Worker {
                 self.known.clear();
             }
             self.known.insert(id.to_owned());
-            match self.answer(RENDER_DEADLINE).await {
+            match self.rendered().await {
                 Ok(Answer::Done(result)) => {
                     if matches!(result, Err(RenderError::Syntax { .. })) {
                         self.known.remove(id);
@@ -285,6 +292,27 @@ impl Worker {
             }
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// The answer to a request that the child has read.
+    async fn rendered(&mut self) -> io::Result<Answer> {
+        let begun = Instant::now();
+        let used_before = self.child.id().and_then(cpu_time);
+        let mut pause = RENDER_DEADLINE;
+        // `fill_buf` takes nothing out of the pipe, so giving it up loses nothing.
+        while let Err(_elapsed) = timeout(pause, self.stdout.fill_buf()).await {
+            let used = self
+                .child
+                .id()
+                .and_then(cpu_time)
+                .zip(used_before)
+                .map(|(now, before)| now.saturating_sub(before));
+            if used.is_none_or(|used| used >= RENDER_DEADLINE) || begun.elapsed() >= BUSY_DEADLINE {
+                return Err(late());
+            }
+            pause = LATE_PAUSE;
+        }
+        self.answer(PIPE_DEADLINE).await
     }
 
     /// The deadline is for the answer to begin.
