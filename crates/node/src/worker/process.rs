@@ -224,7 +224,7 @@ mod job {
             limits.limit_kill_on_job_close();
             Job::create_with_limit_info(&limits).map_err(|e| e.to_string())
         });
-        let job = job.as_ref().map_err(Error::other)?;
+        let job = job.as_ref().map_err(|reason| Error::other(reason.clone()))?;
         // Without a handle it has ended already.
         let Some(handle) = child.raw_handle() else { return Ok(()) };
         job.assign_process(handle as isize).map_err(Error::other)
