@@ -1,11 +1,10 @@
 //! The worker as a process: its pipes, its hello, and how it ends, with engines that misbehave.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use engine_protocol::{
-    Hello, LogLevel, Open, PROTOCOL_VERSION, Prompt, Sampling, Settings, StatusCode, Submit, ToNode, ToWorker,
+    LogLevel, Open, PROTOCOL_VERSION, Prompt, Sampling, Settings, StatusCode, Submit, ToNode, ToWorker,
 };
 use engine_testkit::build::{compile_c_engine_with, engine_dir, worker_binary, workspace_root};
 use engine_testkit::model::{describe, write_echo_model};
@@ -223,7 +222,8 @@ fn started_by_hand_it_says_what_is_wrong() {
 #[cfg(unix)]
 #[test]
 fn a_worker_whose_parent_is_not_its_node_ends() {
-    use std::io::Write as _;
+    use engine_protocol::Hello;
+    use std::io::{Read as _, Write as _};
 
     let mut child = Command::new(worker_binary())
         .stdin(Stdio::piped())
