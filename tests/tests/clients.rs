@@ -18,12 +18,18 @@ fn installed(variable: &str, usual: &[&str]) -> PathBuf {
 }
 
 async fn run(mut command: Command, system: &System) -> Value {
-    command.env("OPENAI_BASE_URL", format!("{}/v1", system.url)).env("OPENAI_API_KEY", "unused").env("MODEL", MODEL);
+    command
+        .env("OPENAI_BASE_URL", format!("{}/v1", system.url))
+        .env("OPENAI_API_KEY", "unused")
+        .env("MODEL", MODEL);
     // The router is on this machine; a proxy of it has no business here.
     for name in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
         command.env_remove(name);
     }
-    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("not called off").expect("it starts");
+    let output = tokio::task::spawn_blocking(move || command.output())
+        .await
+        .expect("not called off")
+        .expect("it starts");
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{log}");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {log}"))

@@ -28,17 +28,22 @@ async fn a_killed_worker_costs_its_requests_and_the_next_one_works() {
     let mut request = Reference::read().prompt("lighthouse").request();
     request["stream"] = json!(true);
     request["n"] = json!(8);
-    let api = system.api.clone();
-    let in_flight = tokio::spawn(async move { api.stream("/v1/chat/completions", &request).await });
-    until("a running request", || async {
-        let nodes = system.api.get("/api/nodes").await.ok();
-        if nodes["nodes"][0]["requests_running"].as_u64() > Some(0) { Ok(()) } else { Err(nodes.to_string()) }
-    })
-    .await;
+    let url = format!("{}/v1/chat/completions", system.url);
+    let mut reply = system.api.http().post(url).json(&request).send().await.expect("the router answers");
+    assert_eq!(reply.status(), 200);
+    let mut text = Vec::new();
+    while !String::from_utf8_lossy(&text).contains("\"reasoning\"") {
+        text.extend(reply.chunk().await.expect("the stream goes on").expect("it has not ended"));
+    }
     kill(first);
-    let events = in_flight.await.expect("the stream ends");
-    assert!(!events.contains(&json!("[DONE]")), "a stream that failed has no [DONE]");
-    assert!(events.last().is_some_and(|e| e["error"]["message"].is_string()), "its last event is an error");
+    while let Some(part) = reply.chunk().await.expect("a stream that failed ends in order") {
+        text.extend(part);
+    }
+    let text = String::from_utf8(text).expect("UTF-8");
+    assert!(!text.contains("[DONE]"), "a stream that failed has no [DONE]:\n{text}");
+    let last = text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap_or_default();
+    let last: serde_json::Value = serde_json::from_str(last).expect("JSON");
+    assert!(last["error"]["message"].as_str().is_some_and(|m| m.contains("worker")), "{last}");
 
     let second = worker(&system).await;
     assert_ne!(first, second);
@@ -55,7 +60,10 @@ async fn no_worker_outlives_its_node_and_a_new_node_is_ready_again() {
     let worker = worker(&system).await;
     let node = system.node.take().expect("the node was started");
     node.kill().await;
-    until("the end of the worker", || async { if runs(worker) { Err("it runs".to_owned()) } else { Ok(()) } }).await;
+    until("the end of the worker", || async {
+        if runs(worker) { Err("it runs".to_owned()) } else { Ok(()) }
+    })
+    .await;
     system.until_nodes(0).await;
     system.api.chat(&Reference::read().prompt("hello").request()).await.refused(503, &[MODEL]);
     system.start_node().await;

@@ -99,18 +99,43 @@ async fn requests_are_refused_by_field() {
     for (field, value) in cases {
         let answer = system.api.chat(&with(field, value)).await;
         answer.refused(400, &[field]);
-        assert!(answer.body["error"]["param"].as_str().is_some_and(|p| p.starts_with(field)), "{}", answer.body);
+        assert!(
+            answer.body["error"]["param"].as_str().is_some_and(|p| p.starts_with(field)),
+            "{}",
+            answer.body
+        );
     }
     system.api.chat(&with("model", json!("acme/absent"))).await.refused(404, &["acme/absent"]);
     system.api.get("/v1/models/acme/absent").await.refused(404, &["acme/absent"]);
-    system.api.post("/v1/completions", &json!({"model": MODEL, "prompt": ""})).await.refused(400, &["prompt"]);
+    system
+        .api
+        .post("/v1/completions", &json!({"model": MODEL, "prompt": ""}))
+        .await
+        .refused(400, &["prompt"]);
     let out_of_range = json!({"model": MODEL, "prompt": [4_000_000_000_u64]});
     system.api.post("/v1/completions", &out_of_range).await.refused(400, &["prompt"]);
     system.api.post_raw("/v1/chat/completions", "application/json", b"{".to_vec()).await.refused(400, &[]);
     let plain = system.api.post_raw("/v1/chat/completions", "text/plain", b"{}".to_vec()).await;
     plain.refused(415, &["application/json"]);
-    let large = vec![b' '; (32 << 20) + 1];
-    system.api.post_raw("/v1/chat/completions", "application/json", large).await.refused(413, &[]);
+    let reply = announced(&system.url, (32 << 20) + 1).await;
+    assert!(reply.starts_with("HTTP/1.1 413"), "{reply}");
+    assert!(reply.contains("33554432"), "the limit is named: {reply}");
+}
+
+/// What the router says to a body of this many bytes before any of them was sent, byte for byte.
+async fn announced(url: &str, bytes: usize) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let address = url.trim_start_matches("http://");
+    let mut connection = tokio::net::TcpStream::connect(address).await.expect("the router listens");
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         content-length: {bytes}\r\nconnection: close\r\n\r\n"
+    );
+    connection.write_all(head.as_bytes()).await.expect("the router reads");
+    let mut reply = String::new();
+    let read = tokio::time::timeout(system_tests::STATE_MAX, connection.read_to_string(&mut reply)).await;
+    read.expect("an answer in time").expect("an answer in UTF-8");
+    reply
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -71,7 +71,10 @@ async fn up_add_chat_and_a_second_up() {
     let nodes = machine.json(&["--json", "nodes", "ls"]).await;
     assert_eq!(nodes["nodes"][0]["cpu_only"], true);
     let engines = machine.json(&["--json", "engines", "ls"]).await;
-    assert!(engines["engines"].as_array().is_some_and(|all| all.iter().any(|e| e["id"] == "gpt-oss")), "{engines}");
+    assert!(
+        engines["engines"].as_array().is_some_and(|all| all.iter().any(|e| e["id"] == "gpt-oss")),
+        "{engines}"
+    );
     for words in [["models", "ls"], ["nodes", "ls"], ["engines", "ls"]] {
         let output = machine.run(machine.command(&words)).await;
         assert!(output.status.success() && !output.stdout.is_empty(), "{words:?}: {}", stderr(&output));
@@ -102,7 +105,9 @@ async fn a_conversation_through_a_pipe() {
     let output = tokio::task::spawn_blocking(move || {
         let mut child = command.spawn().expect("the program starts");
         let mut stdin = child.stdin.take().expect("stdin is a pipe");
-        stdin.write_all(b"My name is Anna.\n/help\nWhat is my name?\n/reset\nHello!\n/quit\n").expect("it reads");
+        stdin
+            .write_all(b"My name is Anna.\n/help\nWhat is my name?\n/reset\nHello!\n/quit\n")
+            .expect("it reads");
         drop(stdin);
         child.wait_with_output().expect("it ends")
     })
@@ -137,7 +142,8 @@ async fn doctor_and_completions() {
     let engines = engine_testkit::build::engines_dir().to_string_lossy().into_owned();
     let words = ["--json", "doctor", "--engines-dir", &engines, "--listen", "127.0.0.1:0"];
     let found = machine.json(&words).await;
-    let about: Vec<_> = found["findings"].as_array().into_iter().flatten().filter_map(|f| f["about"].as_str()).collect();
+    let about: Vec<_> =
+        found["findings"].as_array().into_iter().flatten().filter_map(|f| f["about"].as_str()).collect();
     for wanted in ["system", "device", "memory", "engine", "data folder", "model cache", "router"] {
         assert!(about.contains(&wanted), "{wanted} is not in {about:?}");
     }

@@ -21,7 +21,10 @@ fn sum(events: &[Value]) -> Sum {
         let choice = &event["choices"][0];
         sum.content += &text(&choice["delta"]["content"]);
         sum.reasoning += &text(&choice["delta"]["reasoning"]);
-        assert_eq!(choice["delta"]["reasoning"], choice["delta"]["reasoning_content"], "both names, one text");
+        assert_eq!(
+            choice["delta"]["reasoning"], choice["delta"]["reasoning_content"],
+            "both names, one text"
+        );
         for call in choice["delta"]["tool_calls"].as_array().into_iter().flatten() {
             sum.call_name += &text(&call["function"]["name"]);
             sum.call_arguments += &text(&call["function"]["arguments"]);
@@ -45,12 +48,24 @@ async fn every_reference_answer_whole_and_streamed() {
         let message = &reply["choices"][0]["message"];
         assert_eq!(reply["usage"]["prompt_tokens"], prompt.prompt_token_ids.len(), "{name}: {reply}");
         assert_eq!(reply["usage"]["completion_tokens"], prompt.completion_token_ids.len(), "{name}: {reply}");
-        assert_eq!(message["content"].as_str().unwrap_or_default(), prompt.content.clone().unwrap_or_default(), "{name}");
+        assert_eq!(
+            message["content"].as_str().unwrap_or_default(),
+            prompt.content.clone().unwrap_or_default(),
+            "{name}"
+        );
         assert_eq!(message["reasoning"].as_str(), prompt.reasoning.as_deref(), "{name}");
         assert_eq!(message["reasoning_content"].as_str(), prompt.reasoning.as_deref(), "{name}");
         let call = &message["tool_calls"][0]["function"];
-        assert_eq!(call["name"].as_str(), prompt.tool_call.as_ref().and_then(|c| c["name"].as_str()), "{name}");
-        assert_eq!(call["arguments"].as_str(), prompt.tool_call.as_ref().and_then(|c| c["arguments"].as_str()), "{name}");
+        assert_eq!(
+            call["name"].as_str(),
+            prompt.tool_call.as_ref().and_then(|c| c["name"].as_str()),
+            "{name}"
+        );
+        assert_eq!(
+            call["arguments"].as_str(),
+            prompt.tool_call.as_ref().and_then(|c| c["arguments"].as_str()),
+            "{name}"
+        );
 
         let mut request = prompt.request();
         request["stream"] = json!(true);

@@ -1,5 +1,6 @@
 //! Follows a model through download and verification until a request can be sent.
 
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use admin_api::{Availability, Model, ModelDetails};
@@ -8,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use node_api::ModelState;
 
 use crate::client::Client;
+use crate::output;
 
 const POLL: Duration = Duration::from_millis(50);
 /// Without any change for this long nobody is working on it. A node may be busy hashing one large file.
@@ -16,6 +18,7 @@ const STALL_MAX: Duration = Duration::from_secs(300);
 /// The model when it is ready; an error when it cannot become so, or nothing moves any more.
 pub async fn until_ready(client: &Client, id: &str) -> Result<ModelDetails> {
     let bar = ProgressBar::new(0);
+    let terminal = std::io::stderr().is_terminal();
     let mut ticks = tokio::time::interval(POLL);
     let mut last: Option<Model> = None;
     let mut moved = Instant::now();
@@ -24,6 +27,10 @@ pub async fn until_ready(client: &Client, id: &str) -> Result<ModelDetails> {
         let details: ModelDetails = client.get(&["api", "models", id]).await?;
         let model = &details.model;
         show(&bar, model);
+        if !terminal && last.as_ref().map(|l| l.state) != Some(model.state) {
+            // A bar would draw nothing here; each state gets a line instead.
+            eprintln!("{id}: {}{}", model.state.as_str(), amount(model));
+        }
         if model.state.is_ready() {
             // Small models are there between two looks; the bar ends with all of it all the same.
             work_style(&bar, "ready      ");
@@ -60,6 +67,10 @@ pub async fn until_ready(client: &Client, id: &str) -> Result<ModelDetails> {
             );
         }
     }
+}
+
+fn amount(model: &Model) -> String {
+    if model.state.is_ready() { format!(" ({})", output::bytes(model.total_bytes)) } else { String::new() }
 }
 
 fn show(bar: &ProgressBar, model: &Model) {
