@@ -227,6 +227,14 @@ async fn a_forced_call_is_begun_in_the_prompt() {
     let Prompt::Text { text, .. } = node.call().await.request.prompt else { panic!("text is sent") };
     assert!(text.ends_with(" to=functions.get_weather<|channel|>commentary json<|message|>"), "{text}");
 
+    node.reply_events(harmony(&[("{}", false), ("<|call|>", true)], FinishReason::Stop));
+    world.post("/v1/chat/completions", &body(json!({"tools": weather(), "tool_choice": "required"}))).await;
+    let Prompt::Text { text, .. } = node.call().await.request.prompt else { panic!("text is sent") };
+    assert!(
+        text.ends_with(" to=functions.get_weather<|channel|>commentary json<|message|>"),
+        "of one: {text}"
+    );
+
     node.reply_events(thought_and_answer());
     world.post("/v1/chat/completions", &body(json!({"tools": weather(), "tool_choice": "none"}))).await;
     let Prompt::Text { text, .. } = node.call().await.request.prompt else { panic!("text is sent") };

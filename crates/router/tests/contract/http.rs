@@ -3,7 +3,7 @@
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::{World, answer};
+use crate::support::{World, answer, in_time};
 
 fn error(body: &Value) -> (&str, &str) {
     let error = &body["error"];
@@ -95,6 +95,29 @@ async fn a_body_above_the_limit_is_413_with_and_without_its_length() {
     let streamed = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
     let (status, body) = answer(post().body(streamed).send().await.unwrap()).await;
     assert_eq!((status.as_u16(), error(&body).1), (413, "body_too_large"));
+}
+
+#[tokio::test]
+async fn a_caller_that_reads_nothing_before_it_has_sent_everything_gets_the_413_too() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    // More than the socket buffers of both ends hold.
+    const BODY_BYTES: usize = 64 << 20;
+    let world = World::with(|config| config.limits.body_bytes_max = 1000).await;
+    let address = world.url.strip_prefix("http://").unwrap();
+    let mut connection = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         content-length: {BODY_BYTES}\r\nconnection: close\r\n\r\n"
+    );
+    let exchange = async {
+        connection.write_all(head.as_bytes()).await?;
+        connection.write_all(&vec![b' '; BODY_BYTES]).await?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = in_time("the refusal", exchange).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("body_too_large"), "{answer}");
 }
 
 #[tokio::test]

@@ -55,7 +55,11 @@ pub async fn render(
     }
     let forced = match &parameters.tool_use {
         ToolUse::None | ToolUse::Auto => None,
-        ToolUse::Required => Some(ForcedCall::Any),
+        // Of one tool the name is known, so the model has nothing to get wrong.
+        ToolUse::Required => match parameters.tools.as_slice() {
+            [only] => Some(ForcedCall::Named(&only.name)),
+            _ => Some(ForcedCall::Any),
+        },
         ToolUse::Named(name) => Some(ForcedCall::Named(name)),
     };
     if let Some(forced) = forced {
