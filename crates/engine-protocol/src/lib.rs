@@ -5,6 +5,7 @@
 //! bytes of [postcard](https://postcard.jamesmunns.com/wire-format) encoding of [`ToWorker`] or [`ToNode`].
 //!
 //! **Invariant:** one frame is at most [`FRAME_BYTES_MAX`]; a longer one ends the connection, it is never allocated.
+#![forbid(unsafe_code)]
 
 mod environment;
 mod frame;

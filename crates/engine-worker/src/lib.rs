@@ -56,6 +56,8 @@ pub fn main() -> ExitCode {
 
 fn run() -> Result<(), WorkerError> {
     let pipes = stdio::take_pipes().map_err(WorkerError::Pipes)?;
+    // Elsewhere the end of input is what tells: the pipe closes with the node. On Windows the node's job object kills too.
+    #[cfg(target_os = "linux")]
     lifetime::end_with_parent();
     let (input, output) = handshake::hello(pipes)?;
     let outbox: &'static outbox::Outbox = Box::leak(Box::new(outbox::Outbox::new(output)));

@@ -54,10 +54,6 @@ pub fn end_with_parent() {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
-/// Here the end of input is what tells: the pipe closes with the node. On Windows the node's job object kills as well.
-#[cfg(not(target_os = "linux"))]
-pub fn end_with_parent() {}
-
 /// The process that started this one, if the system can tell. After the request above: one that died before it has
 /// been replaced by now.
 #[cfg(unix)]

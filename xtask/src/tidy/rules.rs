@@ -11,8 +11,12 @@ const UNSAFE_MAY_BE_IN: &[&str] = &[
     "crates/node/src/platform/",
     "crates/template-sandbox/src/capped_allocator.rs",
     "engines/gpt-oss/cpu/src/",
+    // One line each: the macro that exports an engine's table expands to it.
+    "engines/gpt-oss/plugin/src/lib.rs",
     "engines/echo/",
 ];
+
+const C_FUNCTION_TYPE: &str = "unsafe extern \"C\" fn(";
 
 /// Comments and strings of these files talk about the rules themselves.
 const ABOUT_RULES: &[&str] = &["xtask/src/tidy/", "Cargo.toml", "CONTRIBUTING.md", "clippy.toml"];
@@ -30,7 +34,8 @@ pub fn check(file: &File) -> Vec<String> {
     if file.path.ends_with("/mod.rs") {
         complain(1, "name the file for its idea (foo.rs beside foo/), not mod.rs");
     }
-    if !file.text.starts_with("//! ") {
+    // The tests of a module are named by their place.
+    if !file.text.starts_with("//! ") && !file.path.ends_with("/tests.rs") {
         complain(1, "the first line has to say what the file is for: `//! …`");
     }
     let crate_root = file.path.ends_with("/src/lib.rs") || file.path.ends_with("/src/main.rs");
@@ -47,9 +52,10 @@ pub fn check(file: &File) -> Vec<String> {
         return complaints;
     }
     for (index, line) in file.text.lines().enumerate() {
-        let code = line.split("//").next().unwrap_or_default();
+        // The type of a C function is a type, not unsafe code.
+        let code = line.split("//").next().unwrap_or_default().replace(C_FUNCTION_TYPE, "");
         let number = index + 1;
-        if !may_be_unsafe && contains_word(code, "unsafe") && !code.contains("unsafe_code") {
+        if !may_be_unsafe && contains_word(&code, "unsafe") && !code.contains("unsafe_code") {
             complain(number, "unsafe code lives only where xtask/src/tidy/rules.rs lists it");
         }
         if code.contains("todo!(") || code.contains("unimplemented!(") {
@@ -81,8 +87,7 @@ fn empty_branches(file: &File) -> Vec<String> {
             continue;
         }
         let body = item[open + 1..].trim_start();
-        let does_nothing =
-            body.starts_with('}') || body.starts_with("Ok(()) }") || body.starts_with("None }");
+        let does_nothing = body.starts_with('}') || body.starts_with("Ok(()) }");
         let is_code = head.contains("fn ") || head.trim().is_empty() || head.contains("=>");
         if does_nothing && is_code {
             complaints.push(format!(
