@@ -13,6 +13,7 @@ use time::PrimitiveDateTime;
 
 use crate::prepare;
 
+mod lookups;
 pub(crate) mod mark;
 mod python;
 mod select;
@@ -213,7 +214,8 @@ impl Compiled {
         environment.set_fuel(Some(FUEL_MAX));
         environment.set_recursion_limit(RECURSION_MAX);
         environment.set_debug(false);
-        python::install(&mut environment);
+        marked.written.install(&mut environment);
+        python::install(&mut environment, &marked.written);
         environment.add_filter("tojson", |v: &Value, rest: minijinja::value::Rest<Value>, kwargs| {
             tojson::tojson(v, rest, kwargs)
         });

@@ -10,12 +10,14 @@
 //! against a closed list before rendering, so such a token is the template's choice as well.
 //!
 //! Markers (`<think>`) are marked where the template writes them. Where it looks for them in the request's text
-//! (`'</think>' in content`, `content.split('</think>')`) they stay as they are: there they have to be found.
+//! (`'</think>' in content`, `content.split('</think>')`) they stay as they are: there they have to be found. So that
+//! it finds those it wrote itself as well, see `lookups`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use super::TemplateSource;
+use super::lookups::{self, WrittenMarkers};
 use super::source::{Kind, Piece, pieces};
 use crate::control_tokens::Finder;
 
@@ -46,6 +48,7 @@ enum Mark {
 /// A template ready to be compiled, in which control tokens are marks.
 pub(super) struct Marked {
     pub marks: Marks,
+    pub written: WrittenMarkers,
     pub text: String,
     /// The special-token variables.
     pub variables: BTreeMap<String, String>,
@@ -117,13 +120,18 @@ impl Marks {
             match piece.kind {
                 Kind::Text | Kind::Str => {
                     let is_looked_for = piece.kind == Kind::Str && is_looked_for(source, &pieces, index);
+                    let mut is_marker_looked_for = false;
                     for (at, spelling) in finder.find_all(piece.text(source)) {
                         if is_looked_for && markers.contains(spelling) {
+                            is_marker_looked_for = true;
                             continue;
                         }
                         let start = piece.range.start + at;
                         let mark = marks.token(spelling, &mut fresh)?;
                         edits.push((start..start + spelling.len(), mark.to_string()));
+                    }
+                    if is_marker_looked_for {
+                        edits.extend(lookups::searched_text(source, &pieces, index));
                     }
                 }
                 Kind::Generation => {
@@ -158,7 +166,11 @@ impl Marks {
             let marked = if is_token { marks.token(text, &mut fresh)?.to_string() } else { text.clone() };
             variables.insert(name.clone(), marked);
         }
-        Some(Marked { marks, text: marked, variables })
+        let is_marker = |spelling: &String| markers.contains(spelling.as_str());
+        let written = marks.spelling.iter().filter(|(spelling, _)| is_marker(spelling));
+        let written =
+            WrittenMarkers::new(written.map(|(spelling, &mark)| (mark, spelling.clone())).collect());
+        Some(Marked { marks, written, text: marked, variables })
     }
 
     fn token(&mut self, spelling: &str, fresh: &mut Fresh) -> Option<char> {

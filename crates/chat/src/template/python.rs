@@ -3,22 +3,38 @@
 use minijinja::value::{Kwargs, Rest, Tuple, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value};
 
+use super::lookups::WrittenMarkers;
+
 /// Longest result of `zfill`, `center` and the like, in characters.
 const PAD_CHARS_MAX: usize = 1 << 20;
 
 /// Installs Python's methods, tests, filters and the way values are printed.
-pub(super) fn install(env: &mut Environment<'_>) {
-    env.set_unknown_method_callback(method);
+pub(super) fn install(env: &mut Environment<'_>, markers: &WrittenMarkers) {
+    let written = markers.clone();
+    env.set_unknown_method_callback(move |state, value, name, args| {
+        let spelled = value.as_str().and_then(|text| written.spelled_for(text, args)).map(Value::from);
+        method(state, spelled.as_ref().unwrap_or(value), name, args)
+    });
     env.set_formatter(write_value);
     env.add_test("sequence", |v: Value| {
         matches!(v.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
     });
-    env.add_test("iterable", |v: Value| v.is_undefined() || v.try_iter().is_ok());
+    // The template engine loops over nothing at all as over an empty list.
+    env.add_test("iterable", |v: Value| v.is_undefined() || (!v.is_none() && v.try_iter().is_ok()));
     env.add_test("callable", |v: Value| v.kind() == ValueKind::Plain);
     env.add_filter("string", |v: Value| str_of(&v));
     env.add_filter("length", length);
     env.add_filter("count", length);
     env.add_filter("indent", indent);
+    let written = markers.clone();
+    env.add_filter("replace", move |text: Value, from: String, to: String, count: Option<i64>| {
+        let text = str_of(&text);
+        let text = written.spelled_for(&text, &[Value::from(from.as_str())]).unwrap_or(text);
+        match count.and_then(|n| usize::try_from(n).ok()) {
+            Some(count) => text.replacen(&from, &to, count),
+            None => text.replace(&from, &to),
+        }
+    });
 }
 
 /// `str(value)`.

@@ -209,3 +209,15 @@ fn appended_text_is_literal_or_not_as_said() {
     assert_eq!(rendered.text, "<|start|>a<|end|><|end|>");
     assert_eq!(rendered.literal, [LiteralRange { start: 9, end: 17 }]);
 }
+
+#[test]
+fn nothing_is_not_iterable() {
+    let rendered = bare("{{ tools is iterable }} {{ none is iterable }} {{ missing is iterable }} {{ 3 is iterable }} {{ '' is iterable }} {{ [] is iterable }} {{ {} is iterable }}").unwrap();
+    assert_eq!(rendered.text, "False False True False True True True");
+}
+
+#[test]
+fn replace_takes_a_limit() {
+    let rendered = bare("{{ 'aaa' | replace('a', 'b') }} {{ 'aaa' | replace('a', 'b', 2) }} {{ 'aaa' | replace('a', 'b', -1) }} {{ 12 | replace('1', 'x') }}").unwrap();
+    assert_eq!(rendered.text, "bbb bba bbb x2");
+}

@@ -146,6 +146,37 @@ fn markers_are_found_in_text_and_marked_where_they_are_written() {
 }
 
 #[test]
+fn markers_that_the_template_wrote_itself_are_found() {
+    let template = "{% set c = '<think>' ~ messages[0].content ~ '</think>' ~ 'rest' %}\
+        {{ '</think>' in c }} {{ '<think>' not in c | trim }} {{ not '<think>' in c and '</think>' in ([c] | join) -}}
+        {{ '|' ~ c.split('</think>')[-1] ~ '|' ~ c.startswith('<think>') ~ c.replace('</think>', '!') -}}
+        {{ c | replace('<think>', '?') }}";
+    let rendered = check(template, &[("user", "x")], &["<think>", "</think>"]);
+    assert_eq!(rendered.text, "True False False|rest|True<think>x!rest?x</think>rest");
+    // Those of the request are found and stay text.
+    let rendered = check(template, &[("user", "</think>")], &["<think>", "</think>"]);
+    assert_eq!(rendered.text, "True False False|rest|True<think>!!rest?</think></think>rest");
+}
+
+#[test]
+fn a_search_ends_where_its_operand_ends() {
+    for (template, expected) in [
+        ("{{ 'y' if '<think>' in messages[0].content else 'n' }}", "y"),
+        ("{%- if '<think>' in messages[0].content -%} y {%- endif -%}", "y"),
+        ("{{ ['<think>' in messages[0]['content'][0:9], 2] }}", "[True, 2]"),
+        ("{{ '<think>' in 'a' ~ messages[0].content and true }}", "True"),
+        ("{{ '<think>' in ['b', '<think>'] or false }}", "True"),
+        ("{{ '<think>' in nothing }}", "False"),
+        ("{{ dict(a='<think>' in messages[0].content) }}", "{'a': True}"),
+        ("{% for t in ['<think>'] if '<think>' in t %}{{ loop.length }}{% endfor %}", "1"),
+        ("{% set x = '<think>' in messages[0].content %}{{ x }}", "True"),
+    ] {
+        let rendered = check(template, &[("user", "a<think>b")], &[]);
+        assert_eq!(rendered.text, expected, "{template}");
+    }
+}
+
+#[test]
 fn private_use_characters_of_a_request_are_kept() {
     let template =
         Template::compile(source("<|start|>{{ messages[0].content }}<|end|>", &TOKENS), 0).unwrap();
