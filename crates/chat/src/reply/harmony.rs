@@ -14,8 +14,12 @@ const START: &str = "<|start|>";
 const CHANNEL: &str = "<|channel|>";
 const CONSTRAIN: &str = "<|constrain|>";
 const MESSAGE: &str = "<|message|>";
+const CALL: &str = "<|call|>";
 /// These end a message.
-const ENDS: [&str; 4] = ["<|end|>", "<|call|>", "<|return|>", "<|endoftext|>"];
+const ENDS: [&str; 4] = ["<|end|>", CALL, "<|return|>", "<|endoftext|>"];
+const ROLE: &str = "assistant";
+/// What a header may hold beside its recipient and one word for the type of the body.
+const HEADER_WORDS: [&str; 6] = [ROLE, "analysis", "commentary", "final", "json", "code"];
 /// Between two messages of one channel.
 const MESSAGE_SEPARATOR: &str = "\n";
 /// A header longer than this is content.
@@ -160,6 +164,9 @@ impl Harmony {
                 }
             }
             _ if ENDS.contains(&spelling) => {
+                if spelling == CALL && self.is_bare_call() {
+                    self.open_body();
+                }
                 self.end_message(token, true);
                 self.state = State::Between;
             }
@@ -180,9 +187,10 @@ impl Harmony {
                     }
                 }
             }
+            // Models forget `<|start|>` now and then, and go on with the role.
             State::Between => {
-                self.state = State::Body(Body { target: Target::Content, is_begun: false });
-                self.body(token, bytes);
+                self.state = State::Header(Header { role_is_known: true, ..Header::default() });
+                self.bytes(token, bytes);
             }
             State::Body(_) => self.body(token, bytes),
         }
@@ -217,6 +225,8 @@ impl Harmony {
     /// `<|message|>` came.
     fn open_body(&mut self) {
         let State::Header(header) = &self.state else { return };
+        let said = header.said();
+        let tokens_of_header = header.tokens.clone();
         let header = header.parse();
         let target = match header.recipient.as_deref().and_then(|to| self.recipient(to)) {
             Some(Recipient::Function(name)) => {
@@ -232,6 +242,20 @@ impl Harmony {
             None => Target::Content,
         };
         self.state = State::Body(Body { target, is_begun: false });
+        if let Some(tokens) = tokens_of_header
+            && matches!(target, Target::Content | Target::Reasoning)
+            && !said.is_empty()
+            && let Some((text, tokens)) = self.text.push_range(tokens, &said)
+        {
+            self.put(text, tokens);
+        }
+    }
+
+    /// A header that names a function and has no body.
+    fn is_bare_call(&self) -> bool {
+        let State::Header(header) = &self.state else { return false };
+        let recipient = header.parse().recipient.and_then(|to| self.recipient(&to));
+        matches!(recipient, Some(Recipient::Function(_))) && header.leftover().is_empty()
     }
 
     fn recipient(&self, to: &str) -> Option<Recipient> {
@@ -310,10 +334,13 @@ impl Header {
             text[..end].to_owned()
         };
         let channel = text.rsplit_once(CHANNEL).map(|(_, behind)| word(behind.trim_start()));
-        // `to=` begins a word; a control token before it is a border as well.
+        // `to=` begins a word; a control token before it is a border as well, and the role.
+        let is_border = |before: &str| {
+            before.ends_with([' ', '\n', '\t', '>']) || before.trim_start_matches(ROLE).is_empty()
+        };
         let recipient = text
             .rmatch_indices("to=")
-            .find(|(at, _)| text[..*at].is_empty() || text[..*at].ends_with([' ', '\n', '\t', '>']))
+            .find(|(at, _)| is_border(&text[..*at]))
             .map(|(at, _)| word(&text[at + "to=".len()..]))
             .filter(|to| !to.is_empty());
         Parsed { channel, recipient }
@@ -327,22 +354,43 @@ impl Header {
         if !self.role_is_known || self.is_open {
             return true;
         }
-        // Behind `assistant` a recipient or a channel may follow; other text is an answer without a header.
-        let text = self.bytes.strip_prefix(b"assistant").unwrap_or(&self.bytes).trim_ascii_start();
+        // Behind the role a recipient or a channel may follow, or the role once more; other text is an answer without
+        // a header.
+        let text = self.behind_role().trim_ascii_start();
         let expected = b"to=";
         let common = text.len().min(expected.len());
-        text[..common] == expected[..common]
+        text[..common] == expected[..common] || ROLE.as_bytes().starts_with(text)
+    }
+
+    fn behind_role(&self) -> &[u8] {
+        let mut text = self.bytes.as_slice();
+        while let Some(behind) = text.strip_prefix(ROLE.as_bytes()) {
+            text = behind;
+        }
+        text
+    }
+
+    /// Text in an ended header that is too much to be the header's own.
+    fn said(&self) -> Vec<u8> {
+        let leftover = self.leftover();
+        let text = String::from_utf8_lossy(&leftover);
+        let is_role = |at: usize| at == 0 && !self.role_is_known && !self.bytes.starts_with(ROLE.as_bytes());
+        let words = text.split_whitespace().enumerate();
+        let strange = words.filter(|(at, word)| !HEADER_WORDS.contains(word) && !is_role(*at)).count();
+        if strange > 1 { leftover } else { Vec::new() }
     }
 
     /// The bytes that are no words of a header.
     fn leftover(&self) -> Vec<u8> {
         let parsed = self.parse();
-        if self.role_is_known && !self.is_open && parsed.recipient.is_none() {
-            // An answer without a header: every byte of it counts.
-            return self.bytes[self.from_prompt..].to_vec();
+        if self.role_is_known && !self.is_open {
+            // An answer without a header: every byte of it counts. The beginning of a call is none.
+            let recipient = parsed.recipient.filter(|to| to.starts_with(FUNCTIONS));
+            let call = recipient.map(|to| format!("to={to}"));
+            let is_call = call.is_some_and(|call| self.behind_role().trim_ascii() == call.as_bytes());
+            return if is_call { Vec::new() } else { self.bytes[self.from_prompt..].to_vec() };
         }
-        let bytes = self.bytes.strip_prefix(b"assistant").unwrap_or(&self.bytes);
-        let text = String::from_utf8_lossy(bytes).into_owned();
+        let text = String::from_utf8_lossy(self.behind_role()).into_owned();
         let mut text = [CHANNEL, CONSTRAIN].into_iter().fold(text, |text, token| text.replace(token, " "));
         if let Some(recipient) = parsed.recipient {
             text = text.replacen(&format!("to={recipient}"), "", 1);

@@ -185,11 +185,63 @@ fn odd_replies_are_content() {
         ("<|channel|>final to=user<|message|>for you<|end|>", "for you"),
         ("<|channel|>commentary to=functions.<|message|>nameless<|call|>", "nameless"),
         ("<|start|>never a header<|end|>", "never a header"),
+        ("to=5<|return|>", "to=5"),
+        (" to=functions.add is how one calls it<|return|>", " to=functions.add is how one calls it"),
     ] {
         let (got, finish) = parse(text);
         assert_eq!(got, reply(Some(content), None, &[]), "{text}");
         assert_eq!(finish, Finish::Stop, "{text}");
     }
+}
+
+#[test]
+fn a_role_without_a_start_begins_a_header() {
+    for text in [
+        "<|channel|>analysis<|message|>t<|end|>assistant<|channel|>final<|message|>x<|return|>",
+        "<|channel|>analysis<|message|>t<|end|>assistant<|message|>x<|return|>",
+        "assistant<|channel|>analysis<|message|>t<|end|><|channel|>final<|message|>x<|return|>",
+    ] {
+        assert_eq!(parse(text).0, reply(Some("x"), Some("t"), &[]), "{text}");
+    }
+    // Only a header makes the word one.
+    for text in ["assistant", "assistants help", " assist", "assistant to me"] {
+        assert_eq!(parse(text).0, reply(Some(text), None, &[]), "{text}");
+        let behind = format!("<|message|>x<|end|>{text}<|return|>");
+        assert_eq!(parse(&behind).0, reply(Some(&format!("x\n{text}")), None, &[]), "{text}");
+    }
+}
+
+#[test]
+fn a_recipient_right_behind_the_role_is_one() {
+    let (got, finish) = parse("to=functions.add<|channel|>commentary<|message|>{}<|call|>");
+    assert_eq!(got, reply(None, None, &[("add", "{}")]));
+    assert_eq!(finish, Finish::ToolCalls);
+}
+
+#[test]
+fn a_call_that_ends_in_its_header_has_no_arguments() {
+    for text in
+        ["<|channel|>commentary to=functions.add <|constrain|>json<|call|>", " to=functions.add<|call|>"]
+    {
+        let (got, finish) = parse(text);
+        assert_eq!(got, reply(None, None, &[("add", "{}")]), "{text}");
+        assert_eq!(finish, Finish::ToolCalls, "{text}");
+    }
+    // One that breaks off there is none.
+    assert_eq!(parse("<|channel|>commentary to=functions.add <|constrain|>json").0, Reply::default());
+}
+
+#[test]
+fn words_in_a_header_are_not_lost() {
+    let (got, _) = parse("<|channel|>final The answer: <|message|>42<|return|>");
+    assert_eq!(got, reply(Some("The answer:42"), None, &[]));
+    for header in ["analysis code", "analysis<|channel|>analysis", "analysis <|constrain|>text"] {
+        let (got, _) = parse(&format!("<|channel|>{header}<|message|>x<|end|>"));
+        assert_eq!(got, reply(None, Some("x"), &[]), "{header}");
+    }
+    let (got, _) =
+        parse("<|end|><|start|>functions.add to=assistant<|channel|>commentary<|message|>3<|end|>");
+    assert_eq!(got, reply(Some("3"), None, &[]));
 }
 
 #[test]
@@ -218,6 +270,15 @@ fn a_forced_call_goes_on_where_the_prompt_stops() {
     force_tool_call("gpt_oss", &mut any, ForcedCall::Any).unwrap();
     let (got, _) = parse_after(&any, "add<|channel|>commentary json<|message|>{}<|call|>", Finish::Stop);
     assert_eq!(got, reply(None, None, &[("add", "{}")]));
+}
+
+#[test]
+fn a_forced_call_that_the_model_does_not_make_is_content() {
+    let mut before = prompt("<|start|>assistant");
+    force_tool_call("gpt_oss", &mut before, ForcedCall::Any).unwrap();
+    let (got, finish) = parse_after(&before, "I would rather not<|return|>", Finish::Stop);
+    assert_eq!(got, reply(Some("I would rather not"), None, &[]));
+    assert_eq!(finish, Finish::Stop);
 }
 
 #[test]
