@@ -34,7 +34,11 @@ impl Answer {
     pub fn refused(&self, status: u16, parts: &[&str]) {
         assert_eq!(self.status, status, "{}", self.body);
         let error = &self.body["error"];
-        let text = format!("{} {}", error["message"].as_str().unwrap_or_default(), error["hint"].as_str().unwrap_or_default());
+        let text = format!(
+            "{} {}",
+            error["message"].as_str().unwrap_or_default(),
+            error["hint"].as_str().unwrap_or_default()
+        );
         assert!(error["type"].is_string() && !text.trim().is_empty(), "no error body: {}", self.body);
         for part in parts {
             assert!(text.contains(part), "{part:?} is not in {}", self.body);
@@ -46,7 +50,8 @@ impl Api {
     pub fn new(url: &str) -> Api {
         // The first of the process wins; they are all the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().no_proxy().timeout(ANSWER_MAX).build().expect("HTTP can be set up");
+        let http =
+            reqwest::Client::builder().no_proxy().timeout(ANSWER_MAX).build().expect("HTTP can be set up");
         Api { url: url.to_owned(), http }
     }
 
@@ -77,14 +82,23 @@ impl Api {
 
     /// The data of every event of a stream, `[DONE]` included as a string.
     pub async fn stream(&self, path: &str, body: &Value) -> Vec<Value> {
-        let response =
-            self.http.post(format!("{}{path}", self.url)).json(body).send().await.expect("the router answers");
+        let response = self
+            .http
+            .post(format!("{}{path}", self.url))
+            .json(body)
+            .send()
+            .await
+            .expect("the router answers");
         let status = response.status();
         let text = response.text().await.expect("a whole stream");
         assert_eq!(status, 200, "{text}");
         text.lines()
             .filter_map(|line| line.strip_prefix("data: "))
-            .map(|data| if data == "[DONE]" { json!("[DONE]") } else { serde_json::from_str(data).expect("JSON") })
+            .map(
+                |data| {
+                    if data == "[DONE]" { json!("[DONE]") } else { serde_json::from_str(data).expect("JSON") }
+                },
+            )
             .collect()
     }
 

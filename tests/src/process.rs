@@ -69,7 +69,9 @@ impl Process {
     async fn ended(&mut self) -> ExitStatus {
         let child = &mut self.child;
         until("the end of a process", || {
-            std::future::ready(child.try_wait().expect("our own child can be asked").ok_or("it runs".to_owned()))
+            std::future::ready(
+                child.try_wait().expect("our own child can be asked").ok_or("it runs".to_owned()),
+            )
         })
         .await
     }
@@ -86,5 +88,7 @@ impl Drop for Process {
 /// Whether a process runs; one that has ended and was not yet collected does not.
 pub fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    stat.is_ok_and(|text| text.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'X'])))
+    stat.is_ok_and(|text| {
+        text.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'X']))
+    })
 }

@@ -13,7 +13,8 @@ pub fn demo() -> Repo {
 }
 
 /// A tokenizer that nothing reads: echo has one token for each byte.
-const TOKENIZER: &str = r#"{"version":"1.0","added_tokens":[],"model":{"type":"BPE","vocab":{},"merges":[]}}"#;
+const TOKENIZER: &str =
+    r#"{"version":"1.0","added_tokens":[],"model":{"type":"BPE","vocab":{},"merges":[]}}"#;
 /// Of another construction than the demo model's: no system part, brackets for roles.
 const TEMPLATE: &str = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}\
                         {% if add_generation_prompt %}[assistant] {% endif %}";

@@ -34,8 +34,14 @@ impl System {
         }
         let dir = tempfile::tempdir().expect("a temporary folder");
         let hub = FixtureHub::start_with(Options::default(), repos).await.expect("the hub listens");
-        let mut system =
-            System { api: Api::new("http://127.0.0.1:1"), hub, router: None, node: None, url: String::new(), dir };
+        let mut system = System {
+            api: Api::new("http://127.0.0.1:1"),
+            hub,
+            router: None,
+            node: None,
+            url: String::new(),
+            dir,
+        };
         system.start_router("127.0.0.1:0").await;
         system
     }
@@ -56,7 +62,15 @@ impl System {
     pub async fn start_router(&mut self, listen: &str) {
         let mut command = self.command();
         command.arg("--json").arg("--data-dir").arg(self.router_data());
-        command.args(["serve", "--listen", listen, "--allow-cpu", "--template-clock", DATE, "--exit-with-stdin"]);
+        command.args([
+            "serve",
+            "--listen",
+            listen,
+            "--allow-cpu",
+            "--template-clock",
+            DATE,
+            "--exit-with-stdin",
+        ]);
         let mut router = Process::start(command, self.dir.path(), "router");
         let line: Value = serde_json::from_str(&router.first_line().await).expect("the router says JSON");
         self.url = line["url"].as_str().expect("the router says its address").to_owned();
@@ -95,7 +109,8 @@ impl System {
     /// Process ids of the workers that the nodes report.
     pub async fn workers(&self) -> Vec<u32> {
         let models = self.api.get("/api/models").await.ok();
-        let nodes = models["models"].as_array().into_iter().flatten().filter_map(|m| m["nodes"].as_array()).flatten();
+        let nodes =
+            models["models"].as_array().into_iter().flatten().filter_map(|m| m["nodes"].as_array()).flatten();
         nodes.filter_map(|n| n["worker"].as_u64()).filter_map(|pid| u32::try_from(pid).ok()).collect()
     }
 }
