@@ -26,7 +26,9 @@ pub fn test() -> Result<()> {
                 .args(["test", "--workspace", "--locked", "--no-fail-fast"])
                 .env("LLM_ROUTER_TEST_PYTHON", &tools.python)
                 .env("LLM_ROUTER_TEST_NODE", &tools.node)
-                .env("LLM_ROUTER_TEST_NODE_DIR", &tools.node_dir),
+                .env("LLM_ROUTER_TEST_NODE_DIR", &tools.node_dir)
+                // A client that is missing after the set-up is a failure, not a skip.
+                .env("REQUIRE_CLIENTS", "1"),
         )
     })?;
     steps.step("other platforms", platforms::check)?;
