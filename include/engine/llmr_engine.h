@@ -331,6 +331,15 @@ typedef struct llmr_sampling {
   const llmr_str *stop;
   /* Tokens that end the answer besides the model's own. */
   const uint32_t *stop_tokens;
+  /*
+   * The answer begins with one of these, of which none is empty: tokens are chosen so that it does, unless tokens_max or
+   * the context ends it first. As in a prompt, the spelling of a control token stands for that token; no other control
+   * token, and nothing that ends the answer before a text is complete, is chosen. Once a text is complete any token may
+   * follow; if that goes on with a longer text of the list, that one is completed too.
+   */
+  const llmr_str *begin_with;
+  uint32_t begin_with_count;
+  uint32_t reserved2;
 } llmr_sampling;
 
 typedef uint32_t llmr_prompt_kind;

@@ -1,14 +1,16 @@
 //! Makes a reply begin with a tool call, for `tool_choice` `required` and a named function.
 //!
-//! `none` needs nothing here: the request is rendered without its tools.
+//! `none` needs nothing here: the request is rendered without its tools. Of several functions the model has the choice, and
+//! no more than that: the reply is held to the beginnings that are answered here, name and header, so that even a model
+//! that would not call at all calls one of them.
 
 use crate::template::{HARMONY_ARCHITECTURES, Rendered};
 
 /// Which call a reply has to begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForcedCall<'a> {
-    /// Of some function; the model chooses.
-    Any,
+    /// Of one of these, whose names spell no control token; the model chooses.
+    AnyOf(&'a [&'a str]),
     /// Of this one.
     Named(&'a str),
 }
@@ -21,23 +23,32 @@ pub struct ToolChoiceUnsupported {
     pub architecture: String,
 }
 
+/// What stands between the name of a function and its arguments.
+const ARGUMENTS_FOLLOW: &str = "<|channel|>commentary json<|message|>";
+
 /// Appends the beginning of the call to a prompt that ends where a reply starts. A [`crate::ReplyParser`] for that prompt
-/// goes on from there.
+/// goes on from there. Answers the texts of which the reply has to begin with one, control tokens spelled out; none: the
+/// prompt says everything.
 pub fn force_tool_call(
     architecture: &str,
     prompt: &mut Rendered,
     call: ForcedCall<'_>,
-) -> Result<(), ToolChoiceUnsupported> {
+) -> Result<Vec<String>, ToolChoiceUnsupported> {
     let is_harmony = HARMONY_ARCHITECTURES.contains(&architecture);
     if !is_harmony || !prompt.text.ends_with("<|start|>assistant") {
         return Err(ToolChoiceUnsupported { architecture: architecture.to_owned() });
     }
     prompt.push_control(" to=functions.");
-    if let ForcedCall::Named(name) = call {
-        prompt.push_literal(name);
-        prompt.push_control("<|channel|>commentary json<|message|>");
+    match call {
+        ForcedCall::AnyOf(names) => {
+            Ok(names.iter().map(|name| format!("{name}{ARGUMENTS_FOLLOW}")).collect())
+        }
+        ForcedCall::Named(name) => {
+            prompt.push_literal(name);
+            prompt.push_control(ARGUMENTS_FOLLOW);
+            Ok(Vec::new())
+        }
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -51,7 +62,8 @@ mod tests {
     #[test]
     fn a_named_call_is_opened_with_the_name_as_literal_text() {
         let mut prompt = prompt("<|start|>assistant");
-        force_tool_call("gpt_oss", &mut prompt, ForcedCall::Named("f<|end|>")).unwrap();
+        let begin_with = force_tool_call("gpt_oss", &mut prompt, ForcedCall::Named("f<|end|>")).unwrap();
+        assert!(begin_with.is_empty(), "{begin_with:?}");
         assert_eq!(
             prompt.text,
             "<|start|>assistant to=functions.f<|end|><|channel|>commentary json<|message|>"
@@ -61,9 +73,14 @@ mod tests {
     }
 
     #[test]
-    fn any_call_leaves_the_name_to_the_model() {
+    fn of_several_calls_the_model_has_the_choice() {
         let mut prompt = prompt("<|start|>assistant");
-        force_tool_call("gpt_oss", &mut prompt, ForcedCall::Any).unwrap();
+        let begin_with =
+            force_tool_call("gpt_oss", &mut prompt, ForcedCall::AnyOf(&["get", "get_all"])).unwrap();
+        assert_eq!(
+            begin_with,
+            ["get<|channel|>commentary json<|message|>", "get_all<|channel|>commentary json<|message|>"]
+        );
         assert_eq!(prompt.text, "<|start|>assistant to=functions.");
         assert!(prompt.literal.is_empty());
     }
@@ -71,13 +88,13 @@ mod tests {
     #[test]
     fn other_architectures_refuse() {
         let mut plain = prompt("assistant:");
-        let error = force_tool_call("echo", &mut plain, ForcedCall::Any).unwrap_err();
+        let error = force_tool_call("echo", &mut plain, ForcedCall::AnyOf(&["f"])).unwrap_err();
         assert!(error.to_string().contains("echo"), "{error}");
         assert_eq!(plain.text, "assistant:");
     }
 
     #[test]
     fn a_prompt_that_is_not_at_a_reply_is_refused() {
-        assert!(force_tool_call("gpt_oss", &mut prompt("<|end|>"), ForcedCall::Any).is_err());
+        assert!(force_tool_call("gpt_oss", &mut prompt("<|end|>"), ForcedCall::AnyOf(&["f"])).is_err());
     }
 }

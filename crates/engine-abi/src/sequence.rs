@@ -32,6 +32,10 @@ pub struct Sampling {
     pub logit_bias: *const TokenBias,
     pub stop: *const Str,
     pub stop_tokens: *const u32,
+    /// Texts of which the answer begins with one.
+    pub begin_with: *const Str,
+    pub begin_with_count: u32,
+    pub reserved2: u32,
 }
 
 #[repr(C)]

@@ -241,6 +241,8 @@ pub struct Sampling {
     pub ignore_end_tokens: bool,
     /// None: no logprobs; Some(n): of the chosen token and the n most likely (0 to 20).
     pub logprobs: Option<u32>,
+    /// The answer begins with one of these; none: with anything. Spellings of control tokens stand for the tokens.
+    pub begin_with: Vec<String>,
 }
 
 impl Default for Sampling {
@@ -261,6 +263,7 @@ impl Default for Sampling {
             stop_tokens: Vec::new(),
             ignore_end_tokens: false,
             logprobs: None,
+            begin_with: Vec::new(),
         }
     }
 }

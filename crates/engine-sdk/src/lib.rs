@@ -12,6 +12,7 @@
 #[expect(unsafe_code, reason = "the C boundary: pointers in and out of the host")]
 pub mod abi;
 mod batch;
+mod begin_with;
 mod engine;
 mod event;
 mod export;
@@ -37,7 +38,9 @@ pub use log::LogLevel;
 pub use progress::Progress;
 pub use runner::{Counters, Prompt, Runner};
 pub use sampler::{Choice, History, Sampler, TokenLogprob, philox};
-pub use sampling::{LOGPROBS_MAX, STOP_BYTES_MAX, STOP_MAX, STOP_TOKENS_MAX, Sampling};
+pub use sampling::{
+    BEGIN_WITH_BYTES_MAX, BEGIN_WITH_MAX, LOGPROBS_MAX, STOP_BYTES_MAX, STOP_MAX, STOP_TOKENS_MAX, Sampling,
+};
 pub use scheduler::SequenceId;
 pub use status::{Status, StatusCode};
 pub use tokenize::{Piece, Tokenize};

@@ -8,7 +8,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     Batch, Event, EventKind, FinishReason, History, Logits, MemoryUse, Model, ModelSpec, Piece, Progress,
-    Sampler, Sampling, SequenceId, Status, TokenLogprob, Tokenize, reason,
+    Sampler, Sampling, SequenceId, Status, TokenLogprob, Tokenize,
+    begin_with::BeginWith,
+    reason,
     scheduler::{Advance, Ended, Limits, Sample, Scheduler},
     stop::StopMatcher,
 };
@@ -54,6 +56,7 @@ struct Sequence {
     sampling: Sampling,
     history: History,
     stop: StopMatcher,
+    begin_with: BeginWith,
 }
 
 impl<M: Model> Runner<M> {
@@ -117,10 +120,11 @@ impl<M: Model> Runner<M> {
             let message = format!("the prompt has token {id}; the model has the tokens below {below}");
             return Err(Status::unsupported(reason::INVALID_PROMPT, message));
         }
+        let begin_with = BeginWith::new(&sampling.begin_with, &*self.tokenizer)?;
         let history = History::new(&prompt, &sampling);
         self.scheduler.submit(sequence, prompt, sampling.tokens_max)?;
         let stop = StopMatcher::new(sampling.stop.clone());
-        self.sequences.insert(sequence, Sequence { sampling, history, stop });
+        self.sequences.insert(sequence, Sequence { sampling, history, stop, begin_with });
         Ok(())
     }
 
@@ -194,7 +198,12 @@ impl<M: Model> Runner<M> {
         let vocabulary_size = self.spec.vocabulary_size as usize;
         let logits = &mut self.logits[row * vocabulary_size..(row + 1) * vocabulary_size];
         let state = self.sequences.get_mut(&sequence).expect("what is planned is known");
-        let choice = match self.sampler.choose(logits, &state.sampling, &state.history, position) {
+        let (sampling, end_tokens) = (&state.sampling, &self.spec.end_tokens);
+        let ends = |id: &u32| {
+            sampling.stop_tokens.contains(id) || (!sampling.ignore_end_tokens && end_tokens.contains(id))
+        };
+        let only = state.begin_with.allowed(&*self.tokenizer, self.spec.vocabulary_size, ends);
+        let choice = match self.sampler.choose(logits, sampling, &state.history, position, only.as_deref()) {
             Ok(choice) => choice,
             Err(status) => {
                 let ended = self.scheduler.fail(sequence).expect("it runs");
@@ -207,12 +216,12 @@ impl<M: Model> Runner<M> {
         let logprobs: Vec<(TokenLogprob, Piece<'_>)> =
             choice.logprobs.into_iter().map(|l| (l, piece(l.id))).collect();
         state.history.push(id);
-        let ends = !state.sampling.ignore_end_tokens && self.spec.end_tokens.contains(&id);
-        let stops = state.sampling.stop_tokens.contains(&id);
+        let ends = ends(&id);
+        state.begin_with.push(id, chosen);
         let spells_stop = !chosen.control && state.stop.push(chosen.bytes);
         self.counters.completion_tokens += 1;
         sink(&Event { sequence, kind: EventKind::Token { id, piece: chosen, logprobs: &logprobs } });
-        match self.scheduler.advance(sequence, id, ends || stops || spells_stop) {
+        match self.scheduler.advance(sequence, id, ends || spells_stop) {
             Advance::Continues => {}
             Advance::Full(ended) => self.finish(ended, FinishReason::Length, sink),
             Advance::Stopped(ended) => self.finish(ended, FinishReason::Stop, sink),

@@ -2,7 +2,8 @@
 //!
 //! In this order:
 //! 1. logprobs, if wanted, are the natural log-softmax of the row as the model gave it, before anything below;
-//! 2. ids without a piece in the tokenizer are out; so are end tokens and stop tokens before `tokens_min`;
+//! 2. ids without a piece in the tokenizer are out; so are end tokens and stop tokens before `tokens_min`, and whatever
+//!    does not lead to one of the texts of `begin_with` while the answer has to ([`crate::BeginWith`]);
 //! 3. `logit_bias` is added;
 //! 4. a token of prompt or answer: a logit over 0 is divided by `repetition_penalty`, any other is multiplied by it;
 //!    a token of the answer: minus `presence_penalty`, minus `frequency_penalty` times its count;
@@ -84,7 +85,8 @@ impl Sampler {
         Sampler { known, end_tokens, candidates: Vec::new(), weights: Vec::new() }
     }
 
-    /// Chooses a token. `position` is the position in the sequence of the token being chosen. `logits` is scratch.
+    /// Chooses a token. `position` is the position in the sequence of the token being chosen. `only`, in ascending order:
+    /// no other token is possible. `logits` is scratch.
     ///
     /// # Errors
     /// `INTERNAL`, and of this sequence alone: a logit is NaN or positive infinity, or no token is possible.
@@ -97,6 +99,7 @@ impl Sampler {
         sampling: &Sampling,
         history: &History,
         position: u32,
+        only: Option<&[u32]>,
     ) -> Result<Choice, Status> {
         assert_eq!(logits.len(), self.known.len(), "a row of logits is as long as the vocabulary");
         check_finite(logits)?;
@@ -106,6 +109,9 @@ impl Sampler {
         let raw = if sampling.logprobs.is_some() { logits.to_vec() } else { Vec::new() };
 
         self.mask(logits, sampling, history);
+        if let Some(only) = only {
+            keep_only(logits, only);
+        }
         apply_biases(logits, sampling, history);
         let id = if sampling.temperature == 0.0 {
             highest(logits)
@@ -192,6 +198,15 @@ fn check_finite(logits: &[f32]) -> Result<(), Status> {
         reason::LOGITS_NOT_FINITE,
         format!("the model gave the logit {} for token {id}", logits[id]),
     ))
+}
+
+fn keep_only(logits: &mut [f32], only: &[u32]) {
+    let mut next = only.iter().copied().peekable();
+    for (logit, id) in logits.iter_mut().zip(0u32..) {
+        if next.next_if_eq(&id).is_none() {
+            *logit = f32::NEG_INFINITY;
+        }
+    }
 }
 
 fn apply_biases(logits: &mut [f32], sampling: &Sampling, history: &History) {

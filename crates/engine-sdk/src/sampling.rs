@@ -10,6 +10,10 @@ pub const STOP_MAX: usize = 16;
 pub const STOP_BYTES_MAX: usize = 4096;
 /// Stop tokens of a sequence besides the model's own.
 pub const STOP_TOKENS_MAX: usize = 128;
+/// Texts that an answer may begin with: as many as OpenAI's API takes tools.
+pub const BEGIN_WITH_MAX: usize = 128;
+/// Bytes of one of them.
+pub const BEGIN_WITH_BYTES_MAX: usize = 256;
 
 /// `llmr_sampling`, with the header's meanings. [`Sampling::default`] has everything off and temperature 1.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +45,8 @@ pub struct Sampling {
     pub ignore_end_tokens: bool,
     /// None: no logprobs; `Some(n)`: of the chosen token and of the n most likely.
     pub logprobs: Option<u32>,
+    /// The answer begins with one of these; none: with anything. Spellings of control tokens stand for the tokens.
+    pub begin_with: Vec<String>,
 }
 
 impl Default for Sampling {
@@ -61,6 +67,7 @@ impl Default for Sampling {
             stop_tokens: Vec::new(),
             ignore_end_tokens: false,
             logprobs: None,
+            begin_with: Vec::new(),
         }
     }
 }
@@ -109,6 +116,16 @@ impl Sampling {
             let bytes = stop.len();
             return Err(invalid(format!(
                 "a string of stop has {bytes} bytes; it must have 1 to {STOP_BYTES_MAX}"
+            )));
+        }
+        if self.begin_with.len() > BEGIN_WITH_MAX {
+            let count = self.begin_with.len();
+            return Err(invalid(format!("begin_with has {count} texts; it may have {BEGIN_WITH_MAX}")));
+        }
+        if let Some(text) = self.begin_with.iter().find(|t| t.is_empty() || t.len() > BEGIN_WITH_BYTES_MAX) {
+            let bytes = text.len();
+            return Err(invalid(format!(
+                "a text of begin_with has {bytes} bytes; it must have 1 to {BEGIN_WITH_BYTES_MAX}"
             )));
         }
         Ok(())

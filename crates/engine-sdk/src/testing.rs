@@ -194,7 +194,7 @@ impl Model for TestModel {
     }
 }
 
-struct Bytes;
+pub(crate) struct Bytes;
 
 const ALL_BYTES: [u8; 256] = {
     let mut bytes = [0; 256];

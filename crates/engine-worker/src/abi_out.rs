@@ -90,6 +90,7 @@ fn with_sampling<R>(sampling: &Sampling, call: impl FnOnce(&abi::Sampling) -> R)
     let bias: Vec<abi::TokenBias> =
         sampling.logit_bias.iter().map(|&(id, bias)| abi::TokenBias { id, bias }).collect();
     let stop: Vec<abi::Str> = sampling.stop.iter().map(|s| text(s)).collect();
+    let begin_with: Vec<abi::Str> = sampling.begin_with.iter().map(|s| text(s)).collect();
     let logprobs = match sampling.logprobs {
         None => -1,
         Some(n) => i32::try_from(n).ok().filter(|n| *n <= abi::LOGPROBS_MAX).ok_or_else(|| {
@@ -121,6 +122,9 @@ fn with_sampling<R>(sampling: &Sampling, call: impl FnOnce(&abi::Sampling) -> R)
         logit_bias: bias.as_ptr(),
         stop: stop.as_ptr(),
         stop_tokens: sampling.stop_tokens.as_ptr(),
+        begin_with: begin_with.as_ptr(),
+        begin_with_count: count(begin_with.len(), "texts of begin_with")?,
+        reserved2: 0,
     }))
 }
 

@@ -254,6 +254,8 @@ pub struct Sampling {
     pub stop_tokens: Vec<u32>,
     pub ignore_end_tokens: bool,
     pub logprobs: Option<u32>,
+    /// The answer begins with one of these; none: with anything. Spellings of control tokens stand for the tokens.
+    pub begin_with: Vec<String>,
 }
 
 impl Default for Sampling {
@@ -274,6 +276,7 @@ impl Default for Sampling {
             stop_tokens: Vec::new(),
             ignore_end_tokens: false,
             logprobs: None,
+            begin_with: Vec::new(),
         }
     }
 }

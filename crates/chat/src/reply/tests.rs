@@ -267,7 +267,7 @@ fn a_forced_call_goes_on_where_the_prompt_stops() {
     assert_eq!(finish, Finish::ToolCalls);
 
     let mut any = prompt("<|start|>assistant");
-    force_tool_call("gpt_oss", &mut any, ForcedCall::Any).unwrap();
+    force_tool_call("gpt_oss", &mut any, ForcedCall::AnyOf(&["get_weather", "add"])).unwrap();
     let (got, _) = parse_after(&any, "add<|channel|>commentary json<|message|>{}<|call|>", Finish::Stop);
     assert_eq!(got, reply(None, None, &[("add", "{}")]));
 }
@@ -275,7 +275,7 @@ fn a_forced_call_goes_on_where_the_prompt_stops() {
 #[test]
 fn a_forced_call_that_the_model_does_not_make_is_content() {
     let mut before = prompt("<|start|>assistant");
-    force_tool_call("gpt_oss", &mut before, ForcedCall::Any).unwrap();
+    force_tool_call("gpt_oss", &mut before, ForcedCall::AnyOf(&["add"])).unwrap();
     let (got, finish) = parse_after(&before, "I would rather not<|return|>", Finish::Stop);
     assert_eq!(got, reply(Some("I would rather not"), None, &[]));
     assert_eq!(finish, Finish::Stop);

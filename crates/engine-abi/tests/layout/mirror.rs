@@ -48,7 +48,7 @@ pub fn facts() -> Facts {
         "llmr_estimate" = Estimate { struct_size, count, element_size, items, context_length_max, reserved }
         "llmr_loaded" = Loaded { struct_size, context_length, sequences_max, vocabulary_size, end_token_count, reserved, end_tokens }
         "llmr_tokens" = Tokens { struct_size, count, ids }
-        "llmr_sampling" = Sampling { struct_size, flags, seed, temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty, top_k, tokens_max, tokens_min, logprobs, logit_bias_count, stop_count, stop_token_count, reserved, logit_bias, stop, stop_tokens }
+        "llmr_sampling" = Sampling { struct_size, flags, seed, temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty, top_k, tokens_max, tokens_min, logprobs, logit_bias_count, stop_count, stop_token_count, reserved, logit_bias, stop, stop_tokens, begin_with, begin_with_count, reserved2 }
         "llmr_submit" = Submit { struct_size, prompt_kind, sequence, request_id, text, literal, tokens, literal_count, token_count, sampling }
         "llmr_event" = Event { struct_size, kind, sequence, prompt_tokens, cached_tokens, token_id, control, bytes, logprobs, logprob_count, finish_reason, completion_tokens, reserved, status }
         "llmr_event_sink" = EventSink { context, event }

@@ -110,6 +110,17 @@ pub(super) unsafe fn prompt_text(prompt: c::Str) -> Result<String, Status> {
 }
 
 /// # Safety
+/// As [`text`].
+unsafe fn begin_with_text(text: c::Str) -> Result<String, Status> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { slice(text.data.cast::<u8>(), text.size, "a text of begin_with") }?;
+    let text = std::str::from_utf8(bytes).map_err(|e| {
+        Status::unsupported(reason::INVALID_SAMPLING, format!("a text of begin_with is not UTF-8: {e}"))
+    })?;
+    Ok(text.to_owned())
+}
+
+/// # Safety
 /// `literal` points to `count` ranges, or `count` is 0.
 pub(super) unsafe fn literal(literal: *const c::Range, count: u32) -> Result<Vec<Range<usize>>, Status> {
     // SAFETY: the caller's promise.
@@ -224,11 +235,12 @@ unsafe fn sampling(from: &c::Sampling) -> Result<Sampling, Status> {
         return Err(Status::unsupported(reason::INVALID_SAMPLING, message));
     }
     // SAFETY: the caller's promise.
-    let (biases, stops, stop_tokens) = unsafe {
+    let (biases, stops, stop_tokens, begin_with) = unsafe {
         (
             slice(from.logit_bias, from.logit_bias_count as usize, "logit_bias")?,
             slice(from.stop, from.stop_count as usize, "stop")?,
             slice(from.stop_tokens, from.stop_token_count as usize, "stop_tokens")?,
+            slice(from.begin_with, from.begin_with_count as usize, "begin_with")?,
         )
     };
     Ok(Sampling {
@@ -251,6 +263,11 @@ unsafe fn sampling(from: &c::Sampling) -> Result<Sampling, Status> {
         stop_tokens: stop_tokens.to_vec(),
         ignore_end_tokens: from.flags & c::SAMPLING_IGNORE_END_TOKENS != 0,
         logprobs: u32::try_from(from.logprobs).ok(),
+        begin_with: begin_with
+            .iter()
+            // SAFETY: the caller's promise.
+            .map(|s| unsafe { begin_with_text(*s) })
+            .collect::<Result<_, Status>>()?,
     })
 }
 

@@ -144,6 +144,46 @@ fn end_tokens_are_not_chosen_before_tokens_min() {
     assert_ne!(events[1], "1 token <|end|> control");
 }
 
+fn begin_with(texts: &[&str]) -> Sampling {
+    Sampling { begin_with: texts.iter().map(|t| (*t).to_owned()).collect(), ..greedy() }
+}
+
+#[test]
+fn an_answer_begins_with_one_of_the_texts_and_goes_on_freely() {
+    // Left alone, the answer to x is "yz" and the end; b is not what the model wants, and the end not allowed yet.
+    assert_eq!(
+        answer("x", Sampling { tokens_max: 4, ..begin_with(&["bay", "bad"]) })[1..],
+        ["1 token b", "1 token a", "1 token d", "1 token e", "1 finished Length 4"]
+    );
+    assert_eq!(
+        answer("z", begin_with(&["z"]))[1..],
+        ["1 token z", "1 token <|end|> control", "1 finished Stop 2"]
+    );
+}
+
+#[test]
+fn a_control_token_in_a_text_is_that_token_and_not_its_spelling() {
+    assert_eq!(
+        answer("x", Sampling { tokens_max: 4, ..begin_with(&["q<|start|>"]) })[1..],
+        ["1 token q", "1 token <|start|> control", "1 token a", "1 token b", "1 finished Length 4"]
+    );
+}
+
+#[test]
+fn no_stop_token_ends_an_answer_before_its_text_is_complete() {
+    let sampling = Sampling { stop_tokens: vec![u32::from(b'q')], ..begin_with(&["qa", "mn"]) };
+    assert_eq!(answer("x", Sampling { tokens_max: 2, ..sampling.clone() })[1..3], ["1 token m", "1 token n"]);
+    let completing = Sampling { begin_with: vec!["aq".to_owned()], ..sampling };
+    assert_eq!(answer("x", completing)[1..], ["1 token a", "1 token q", "1 finished Stop 2"]);
+}
+
+#[test]
+fn a_text_that_the_vocabulary_cannot_go_on_with_fails_that_sequence_alone() {
+    // The only token that goes on is a stop token.
+    let sampling = Sampling { stop_tokens: vec![u32::from(b'q')], ..begin_with(&["qa"]) };
+    assert_eq!(answer("x", sampling), ["1 started 1", "1 failed no_token_possible"]);
+}
+
 #[test]
 fn logits_that_are_not_numbers_end_that_sequence_alone() {
     let mut runner = runner();

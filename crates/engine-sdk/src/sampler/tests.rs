@@ -17,7 +17,7 @@ fn greedy() -> Sampling {
 }
 
 fn choose(logits: &[f32], sampling: &Sampling, history: &History, position: u32) -> u32 {
-    sampler(logits.len()).choose(&mut logits.to_vec(), sampling, history, position).unwrap().id
+    sampler(logits.len()).choose(&mut logits.to_vec(), sampling, history, position, None).unwrap().id
 }
 
 fn after(answer: &[u32], prompt: &[u32], sampling: &Sampling) -> History {
@@ -31,7 +31,8 @@ fn shares(logits: &[f32], sampling: &Sampling, draws: u32) -> Vec<f64> {
     let mut counts = vec![0u32; logits.len()];
     let mut sampler = sampler(logits.len());
     for position in 0..draws {
-        let choice = sampler.choose(&mut logits.to_vec(), sampling, &History::default(), position).unwrap();
+        let choice =
+            sampler.choose(&mut logits.to_vec(), sampling, &History::default(), position, None).unwrap();
         counts[choice.id as usize] += 1;
     }
     counts.into_iter().map(|c| f64::from(c) / f64::from(draws)).collect()
@@ -180,7 +181,8 @@ fn top_p_cuts_long_flat_rows_where_a_full_sort_would() {
     let mut sampler = sampler(logits.len());
     let mut highest = 0;
     for position in 0..20_000 {
-        let id = sampler.choose(&mut logits.clone(), &sampling, &History::default(), position).unwrap().id;
+        let id =
+            sampler.choose(&mut logits.clone(), &sampling, &History::default(), position, None).unwrap().id;
         highest = highest.max(id);
     }
     assert_eq!(highest, 2699);
@@ -233,11 +235,28 @@ fn end_and_stop_tokens_are_not_chosen_before_tokens_min() {
     let mut chosen = Vec::new();
     let mut history = History::new(&[], &sampling);
     for position in 0..3 {
-        let id = sampler.choose(&mut [3.0, 2.0, 1.0], &sampling, &history, position).unwrap().id;
+        let id = sampler.choose(&mut [3.0, 2.0, 1.0], &sampling, &history, position, None).unwrap().id;
         history.push(id);
         chosen.push(id);
     }
     assert_eq!(chosen, [2, 2, 0]);
+}
+
+#[test]
+fn what_is_not_among_the_only_ones_is_never_chosen_and_logprobs_stay_raw() {
+    let logits = [9.0f32, 1.0, 8.0, 2.0];
+    let sampling = Sampling { logit_bias: vec![(0, 100.0)], logprobs: Some(1), ..Sampling::default() };
+    for position in 0..200 {
+        let choice = sampler(4)
+            .choose(&mut logits.clone(), &sampling, &History::default(), position, Some(&[1, 3]))
+            .unwrap();
+        assert!([1, 3].contains(&choice.id));
+        assert_eq!(choice.logprobs[1].id, 0, "the most likely, as the model gave it");
+        let expected = softmax(&logits)[choice.id as usize].ln();
+        assert!((f64::from(choice.logprobs[0].logprob) - expected).abs() < 1e-6);
+    }
+    let none = sampler(4).choose(&mut logits.clone(), &greedy(), &History::default(), 0, Some(&[]));
+    assert_eq!(none.unwrap_err().reason, "no_token_possible");
 }
 
 #[test]
@@ -246,7 +265,7 @@ fn ids_the_tokenizer_does_not_have_are_never_chosen() {
     let biased = Sampling { logit_bias: vec![(3, 100.0)], logprobs: Some(4), ..Sampling::default() };
     for position in 0..200 {
         let choice =
-            sampler.choose(&mut [0.0, 0.0, 9.0, 9.0], &biased, &History::default(), position).unwrap();
+            sampler.choose(&mut [0.0, 0.0, 9.0, 9.0], &biased, &History::default(), position, None).unwrap();
         assert!(choice.id < 2);
         assert_eq!(choice.logprobs.len(), 3, "the chosen one and the two that exist");
     }
@@ -262,7 +281,7 @@ fn logprobs_are_the_log_softmax_of_what_the_model_gave() {
         top_k: 1,
         ..Sampling::default()
     };
-    let choice = sampler(4).choose(&mut logits.clone(), &sampling, &History::default(), 0).unwrap();
+    let choice = sampler(4).choose(&mut logits.clone(), &sampling, &History::default(), 0, None).unwrap();
     let expected = softmax(&logits);
     assert_eq!(choice.logprobs.iter().map(|l| l.id).collect::<Vec<_>>(), [0, 3, 2]);
     for l in &choice.logprobs {
@@ -274,7 +293,7 @@ fn logprobs_are_the_log_softmax_of_what_the_model_gave() {
 fn logprobs_zero_is_the_chosen_token_alone_and_none_is_nothing() {
     let of = |logprobs| {
         let sampling = Sampling { logprobs, ..greedy() };
-        sampler(2).choose(&mut [0.0, 1.0], &sampling, &History::default(), 0).unwrap().logprobs.len()
+        sampler(2).choose(&mut [0.0, 1.0], &sampling, &History::default(), 0, None).unwrap().logprobs.len()
     };
     assert_eq!((of(None), of(Some(0)), of(Some(1)), of(Some(20))), (0, 1, 2, 3));
 }
@@ -282,7 +301,8 @@ fn logprobs_zero_is_the_chosen_token_alone_and_none_is_nothing() {
 #[test]
 fn a_logit_that_is_not_finite_is_a_status_that_names_the_token() {
     for bad in [f32::NAN, f32::INFINITY] {
-        let status = sampler(3).choose(&mut [0.0, bad, 1.0], &greedy(), &History::default(), 0).unwrap_err();
+        let status =
+            sampler(3).choose(&mut [0.0, bad, 1.0], &greedy(), &History::default(), 0, None).unwrap_err();
         assert_eq!((status.code, &*status.reason), (StatusCode::Internal, "logits_not_finite"));
         assert!(status.message.contains("token 1"), "{status}");
     }
@@ -292,8 +312,9 @@ fn a_logit_that_is_not_finite_is_a_status_that_names_the_token() {
 fn a_row_without_any_token_is_a_status() {
     for temperature in [0.0, 1.0] {
         let sampling = Sampling { temperature, logprobs: Some(1), ..Sampling::default() };
-        let status =
-            sampler(2).choose(&mut [f32::NEG_INFINITY; 2], &sampling, &History::default(), 0).unwrap_err();
+        let status = sampler(2)
+            .choose(&mut [f32::NEG_INFINITY; 2], &sampling, &History::default(), 0, None)
+            .unwrap_err();
         assert_eq!((status.code, &*status.reason), (StatusCode::Internal, "no_token_possible"));
     }
 }
@@ -322,6 +343,9 @@ fn every_field_out_of_range_is_refused_by_name() {
         ("stop", Sampling { stop: vec![vec![]], ..base() }),
         ("stop", Sampling { stop: vec![vec![b'a'; STOP_BYTES_MAX + 1]], ..base() }),
         ("stop", Sampling { stop: vec![vec![b'a']; STOP_MAX + 1], ..base() }),
+        ("begin_with", Sampling { begin_with: vec![String::new()], ..base() }),
+        ("begin_with", Sampling { begin_with: vec!["a".repeat(BEGIN_WITH_BYTES_MAX + 1)], ..base() }),
+        ("begin_with", Sampling { begin_with: vec!["a".to_owned(); BEGIN_WITH_MAX + 1], ..base() }),
     ];
     for (field, sampling) in cases {
         let status = sampling.check(100).unwrap_err();
@@ -331,7 +355,7 @@ fn every_field_out_of_range_is_refused_by_name() {
     base().check(100).unwrap();
 }
 
-use crate::sampling::{STOP_BYTES_MAX, STOP_MAX, STOP_TOKENS_MAX};
+use crate::sampling::{BEGIN_WITH_BYTES_MAX, BEGIN_WITH_MAX, STOP_BYTES_MAX, STOP_MAX, STOP_TOKENS_MAX};
 
 fn any_sampling() -> impl Strategy<Value = Sampling> {
     (0.0f32..=2.0, 0.01f32..=1.0, 0u32..10, 0.0f32..=1.0, any::<u64>(), -2.0f32..=2.0, 0.1f32..3.0, 0u32..4)
@@ -363,8 +387,8 @@ proptest! {
         let known: Vec<bool> = (0..logits.len()).map(|i| i % 3 != 2).collect();
         let mut sampler = Sampler::new(known.clone(), vec![1]);
         let history = after(&answer, &[2, 3], &sampling);
-        let first = sampler.choose(&mut logits.clone(), &sampling, &history, position);
-        let second = Sampler::new(known.clone(), vec![1]).choose(&mut logits.clone(), &sampling, &history, position);
+        let first = sampler.choose(&mut logits.clone(), &sampling, &history, position, None);
+        let second = Sampler::new(known.clone(), vec![1]).choose(&mut logits.clone(), &sampling, &history, position, None);
         prop_assert_eq!(&first, &second);
         if let Ok(choice) = first {
             prop_assert!(known[choice.id as usize]);

@@ -7,7 +7,7 @@ use super::bench::{Bench, CONTEXT, PROMPT, endless, sampling, settings, submit, 
 use super::{Case, Outcome, Subject};
 use crate::worker::Reply;
 
-pub const CASES: [Case; 11] = [
+pub const CASES: [Case; 12] = [
     Case {
         name: "events_come_in_order",
         promise: "started, one event for each token, finished with their number",
@@ -44,6 +44,11 @@ pub const CASES: [Case; 11] = [
         run: stop_string,
     },
     Case { name: "stop_token_ends_an_answer", promise: "a stop token is the last", run: stop_token },
+    Case {
+        name: "begin_with_is_honoured_or_refused",
+        promise: "the answer begins with one of the texts, or the engine says that it cannot do that",
+        run: begin_with,
+    },
     Case {
         name: "same_seed_same_answer",
         promise: "seed, prompt and values decide the answer",
@@ -212,6 +217,39 @@ fn stop_token(subject: &Subject) -> Result<Outcome> {
         reply.ids()
     );
     ended(&reply, FinishReason::Stop)?;
+    bench.finish()
+}
+
+/// Tokens enough for a text of [`begin_with`], one byte each, and a few more.
+const BEGIN_TOKENS: u32 = 24;
+
+fn begin_with(subject: &Subject) -> Result<Outcome> {
+    let (mut bench, _) = Bench::ready(subject)?;
+    let drawn = Sampling { temperature: 2.0, seed: 7, ..sampling(BEGIN_TOKENS) };
+    let lists: [&[&str]; 3] = [&["qz_17 x"], &["one_thing", "one", "other_thing"], &["\u{e9}t\u{e9}"]];
+    let all = [sampling(BEGIN_TOKENS), endless(BEGIN_TOKENS), drawn];
+    let asked = lists.iter().flat_map(|list| all.iter().map(move |sampling| (*list, sampling)));
+    for (sequence, (texts, free)) in (1..).zip(asked) {
+        let begin_with = texts.iter().map(|text| (*text).to_owned()).collect();
+        let asked = submit(sequence, PROMPT, Sampling { begin_with, ..free.clone() });
+        let reply = bench.worker.run(asked)?;
+        if let Some(status) = reply.failure() {
+            ensure!(
+                status.reason == "invalid_sampling" && status.message.contains("begin_with"),
+                "{texts:?} was neither honoured nor refused as begin_with: {status}"
+            );
+            continue;
+        }
+        let text: Vec<u8> =
+            reply.tokens().take_while(|t| !t.control).flat_map(|t| t.bytes.iter().copied()).collect();
+        ensure!(
+            texts.iter().any(|begin| text.starts_with(begin.as_bytes())),
+            "the answer was to begin with one of {texts:?}, and is {:?}",
+            String::from_utf8_lossy(&text)
+        );
+    }
+    let empty = Sampling { begin_with: vec![String::new()], ..sampling(2) };
+    bench.refused("an empty text in begin_with", submit(100, PROMPT, empty), "invalid_sampling")?;
     bench.finish()
 }
 

@@ -179,6 +179,13 @@ pub const DEFECTS: &[Defect] = &[
         "s->stop_token_count = from->stop_token_count",
         "s->stop_token_count = 0",
     ),
+    defect("begin_with_is_honoured_or_refused", "submit.c", "if (s->begin_with_count != 0)", "if (0)"),
+    defect(
+        "begin_with_is_honoured_or_refused",
+        "submit.c",
+        "return bad(status, \"begin_with\",",
+        "return bad(status, \"logit_bias\",",
+    ),
     defect(
         "same_seed_same_answer",
         "tokens.c",

@@ -277,6 +277,7 @@ fn sampling(s: Sampling) -> engine_protocol::Sampling {
         stop_tokens: s.stop_tokens,
         ignore_end_tokens: s.ignore_end_tokens,
         logprobs: s.logprobs,
+        begin_with: s.begin_with,
     }
 }
 

@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use openai_api::ErrorBody;
 use openai_api::chat::{ChatCompletion, ChatRequest};
 use openai_api::stream_options::Delivery;
@@ -67,6 +68,7 @@ pub async fn complete(
             prompt.for_node(),
             &parameters.sampling,
             Vec::new(),
+            prompt.begin_with.clone(),
             index,
         ),
         assembler: Reply::new(
@@ -77,7 +79,8 @@ pub async fn complete(
             parameters.parallel_tool_calls,
         ),
     });
-    let events = run(&app, choices.collect());
+    let events = run(&app, choices.collect()).map_err(of_tool_choice).boxed();
+    let events = stream::select_all([events]);
     let common = Common::new("chatcmpl", &model, parameters.choices);
     let answer = Answer::new(
         common,
@@ -91,4 +94,17 @@ pub async fn complete(
             Ok(sse::respond(answer.stream(events, include_usage), app.config.limits.keep_alive).await)
         }
     }
+}
+
+/// An engine's refusal of `begin_with`, which the caller never wrote, as one of what made us write it.
+fn of_tool_choice(failure: Failure) -> Failure {
+    if failure.code != "invalid_sampling" || !failure.message.contains("begin_with") {
+        return failure;
+    }
+    let message = "`tool_choice` is `required`, and the engine of this model cannot hold a reply to one of several calls";
+    let mut refused = Failure::bad_request("unsupported_parameter", message)
+        .param("tool_choice")
+        .hint("use `auto`, or name the function");
+    refused.log = Some(failure.message.into());
+    refused
 }

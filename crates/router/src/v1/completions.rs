@@ -79,6 +79,7 @@ pub async fn complete(
             prompt,
             sampling,
             sampling.stop.clone(),
+            Vec::new(),
             index % parameters.choices,
         ),
         assembler: Continuation::new(echo, sampling.stop.clone(), sampling.logprobs),

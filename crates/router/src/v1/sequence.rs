@@ -230,6 +230,7 @@ pub fn node_request(
     prompt: Prompt,
     sampling: &Sampling,
     stop: Vec<String>,
+    begin_with: Vec<String>,
     index: u32,
 ) -> GenerateRequest {
     GenerateRequest {
@@ -253,6 +254,7 @@ pub fn node_request(
             stop_tokens: sampling.stop_tokens.clone(),
             ignore_end_tokens: sampling.ignore_end_tokens,
             logprobs: sampling.logprobs,
+            begin_with,
         },
     }
 }

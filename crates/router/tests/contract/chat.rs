@@ -241,6 +241,69 @@ async fn a_forced_call_is_begun_in_the_prompt() {
     assert!(!text.contains("get_weather"), "{text}");
 }
 
+fn three_tools() -> Value {
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name}});
+    json!([tool("get"), tool("get_weather"), tool("play")])
+}
+
+#[tokio::test]
+async fn of_several_tools_the_reply_has_to_begin_with_one() {
+    let (world, node) = World::ready_harmony().await;
+    let asked = body(json!({"tools": three_tools(), "tool_choice": "required"}));
+    for name in ["get", "get_weather"] {
+        let parts = [
+            (name, false),
+            ("<|channel|>", true),
+            ("commentary", false),
+            (" json", false),
+            ("<|message|>", true),
+            ("{}", false),
+            ("<|call|>", true),
+        ];
+        node.reply_events(harmony(&parts, FinishReason::Stop));
+        let (status, answer) = world.post("/v1/chat/completions", &asked).await;
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls");
+        assert_eq!(answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"], name);
+        let request = node.call().await.request;
+        let Prompt::Text { text, .. } = request.prompt else { panic!("text is sent") };
+        assert!(text.ends_with("<|start|>assistant to=functions."), "{text}");
+        let expected =
+            ["get", "get_weather", "play"].map(|name| format!("{name}<|channel|>commentary json<|message|>"));
+        assert_eq!(request.sampling.begin_with, expected);
+    }
+    // Where the model may do as it likes, nothing is asked of the engine.
+    for choice in ["auto", "none"] {
+        node.reply_events(thought_and_answer());
+        world
+            .post("/v1/chat/completions", &body(json!({"tools": three_tools(), "tool_choice": choice})))
+            .await;
+        assert!(node.call().await.request.sampling.begin_with.is_empty(), "{choice}");
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_cannot_hold_a_reply_to_a_call_is_a_400_that_names_tool_choice() {
+    let (world, node) = World::ready_harmony().await;
+    let asked = body(json!({"tools": three_tools(), "tool_choice": "required"}));
+    let refused = |message: &str| node_api::ApiError {
+        message: message.to_owned(),
+        ..refusal(400, "invalid_sampling", false)
+    };
+    node.reply(Reply::Refuse(refused("begin_with must be empty, this engine cannot")));
+    let (status, answer) = world.post("/v1/chat/completions", &asked).await;
+    assert_eq!((status.as_u16(), answer["error"]["param"].as_str()), (400, Some("tool_choice")), "{answer}");
+    assert_eq!(answer["error"]["code"], "unsupported_parameter");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("tool_choice"), "{answer}");
+    assert!(!answer.to_string().contains("begin_with"), "the caller never wrote it: {answer}");
+
+    // Another field is the caller's own.
+    node.reply(Reply::Refuse(refused("min_p must be 0")));
+    let (status, answer) = world.post("/v1/chat/completions", &asked).await;
+    assert_eq!((status.as_u16(), answer["error"]["param"].as_str()), (400, None), "{answer}");
+    assert_eq!(answer["error"]["message"], "min_p must be 0");
+}
+
 #[tokio::test]
 async fn what_the_models_template_does_not_know_is_refused() {
     let (world, _node) = World::ready().await;

@@ -353,6 +353,9 @@ pub fn c_sampling() -> c::Sampling {
         logit_bias: std::ptr::null(),
         stop: std::ptr::null(),
         stop_tokens: std::ptr::null(),
+        begin_with: std::ptr::null(),
+        begin_with_count: 0,
+        reserved2: 0,
     }
 }
 

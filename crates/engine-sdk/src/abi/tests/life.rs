@@ -117,6 +117,12 @@ fn every_field_of_sampling_is_heard() {
     let endless = c::Sampling { flags: c::SAMPLING_IGNORE_END_TOKENS, tokens_max: 2, ..c_sampling() };
     host.submit_with(4, "z", &endless).unwrap();
     assert_eq!(host.run()[1..], ["4 token 256 <|end|> control", "4 token 97 a", "4 finished 1 2"]);
+
+    let texts = [text("qr"), text("kl")];
+    let begun =
+        c::Sampling { begin_with: texts.as_ptr(), begin_with_count: 2, tokens_max: 2, ..c_sampling() };
+    host.submit_with(5, "x", &begun).unwrap();
+    assert_eq!(host.run()[1..], ["5 token 107 k", "5 token 108 l", "5 finished 1 2"]);
 }
 
 #[test]

@@ -82,6 +82,7 @@ fn null_pointers_are_named_in_every_function() {
             (c::Sampling { logit_bias_count: 1, ..sampling }, "logit_bias"),
             (c::Sampling { stop_count: 1, ..sampling }, "stop"),
             (c::Sampling { stop_token_count: 1, ..sampling }, "stop_tokens"),
+            (c::Sampling { begin_with_count: 1, ..sampling }, "begin_with"),
         ] {
             is_null(&host.submit_with(1, "a", &broken).unwrap_err(), name);
         }
@@ -311,6 +312,11 @@ fn values_that_cannot_be_are_refused_by_name() {
         assert_eq!(said.reason, "invalid_sampling");
         assert!(said.message.contains(field), "{said:?}");
     }
+    let begin_with = [c::Str { data: not_utf8.as_ptr().cast(), size: 2 }];
+    let wrong = c::Sampling { begin_with: begin_with.as_ptr(), begin_with_count: 1, ..sampling };
+    let said = refused(&c_submit(1, "a", &wrong));
+    assert_eq!(said.reason, "invalid_sampling");
+    assert!(said.message.contains("begin_with"), "{said:?}");
     let long = "-".repeat(64);
     let said = refused(&c_submit(1, &long, &sampling));
     assert_eq!((&*said.reason, said.numbers), ("context_length_exceeded", (65, 64)));

@@ -11,6 +11,8 @@ use crate::error::Failure;
 
 pub struct ChatPrompt {
     pub rendered: Rendered,
+    /// Texts of which the reply has to begin with one; none: with anything.
+    pub begin_with: Vec<String>,
 }
 
 impl ChatPrompt {
@@ -53,20 +55,22 @@ pub async fn render(
         )
         .param("messages"));
     }
+    let names: Vec<&str> = parameters.tools.iter().map(|tool| tool.name.as_str()).collect();
     let forced = match &parameters.tool_use {
         ToolUse::None | ToolUse::Auto => None,
-        // Of one tool the name is known, so the model has nothing to get wrong.
-        ToolUse::Required => match parameters.tools.as_slice() {
-            [only] => Some(ForcedCall::Named(&only.name)),
-            _ => Some(ForcedCall::Any),
+        // Of one tool the name is known, so the model has nothing to get wrong and the engine nothing to watch over.
+        ToolUse::Required => match names.as_slice() {
+            [only] => Some(ForcedCall::Named(only)),
+            several => Some(ForcedCall::AnyOf(several)),
         },
         ToolUse::Named(name) => Some(ForcedCall::Named(name)),
     };
-    if let Some(forced) = forced {
-        force_tool_call(&model.manifest.architecture, &mut rendered, forced)
-            .map_err(|e| Failure::bad_request("unsupported_parameter", e.to_string()).param("tool_choice"))?;
-    }
-    Ok(ChatPrompt { rendered })
+    let begin_with = match forced {
+        None => Vec::new(),
+        Some(forced) => force_tool_call(&model.manifest.architecture, &mut rendered, forced)
+            .map_err(|e| Failure::bad_request("unsupported_parameter", e.to_string()).param("tool_choice"))?,
+    };
+    Ok(ChatPrompt { rendered, begin_with })
 }
 
 /// The template's variables. One that the template never names could only be ignored, so it is refused.
