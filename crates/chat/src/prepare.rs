@@ -104,7 +104,10 @@ fn prepare_message(message: &Json, index: usize) -> Result<Map<String, Json>, Re
     let reasoning =
         REASONING_KEYS.into_iter().find_map(|key| message.get(key).filter(|v| !v.is_null()).cloned());
     if let Some(reasoning) = reasoning {
-        message.entry("thinking").or_insert_with(|| reasoning.clone());
+        if !message.contains_key("thinking") {
+            // `transformers` puts it first, which shows where a template prints a whole message.
+            message.shift_insert(0, "thinking".to_owned(), reasoning.clone());
+        }
         message.insert("reasoning_content".to_owned(), reasoning);
     }
     if message.get("tool_calls").is_some_and(|calls| calls.is_null() || *calls == json!([])) {

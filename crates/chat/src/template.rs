@@ -13,6 +13,7 @@ use time::PrimitiveDateTime;
 
 use crate::prepare;
 
+mod filters;
 mod lookups;
 pub(crate) mod mark;
 mod python;
@@ -216,6 +217,7 @@ impl Compiled {
         environment.set_debug(false);
         marked.written.install(&mut environment);
         python::install(&mut environment, &marked.written);
+        filters::install(&mut environment);
         environment.add_filter("tojson", |v: &Value, rest: minijinja::value::Rest<Value>, kwargs| {
             tojson::tojson(v, rest, kwargs)
         });

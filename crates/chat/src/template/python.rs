@@ -112,11 +112,23 @@ fn repr_str(out: &mut String, text: &str) {
                 out.push('\\');
                 out.push(c);
             }
-            c if c < ' ' || c == '\u{7f}' => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c => out.push(c),
+            c if is_printable(c) => out.push(c),
+            c => match u32::from(c) {
+                code @ 0..=0xff => out.push_str(&format!("\\x{code:02x}")),
+                code => out.push_str(&format!("\\u{code:04x}")),
+            },
         }
     }
     out.push(quote);
+}
+
+/// Whether `repr` shows a character of the basic plane as it is. The private-use planes are: marks are there.
+fn is_printable(c: char) -> bool {
+    let is_invisible = matches!(c,
+        '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+        | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{e000}'..='\u{f8ff}' | '\u{feff}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}');
+    c == ' ' || !(c.is_control() || c.is_whitespace() || is_invisible)
 }
 
 /// `repr` of a float: the shortest digits that read back the same, an exponent below 1e-4 and from 1e16 on.
@@ -301,7 +313,7 @@ fn string_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>
     }))
 }
 
-fn pad(text: &str, name: &str, args: &[Value]) -> Result<String, Error> {
+pub(super) fn pad(text: &str, name: &str, args: &[Value]) -> Result<String, Error> {
     let width =
         args.first().and_then(Value::as_usize).ok_or_else(|| invalid(&format!("{name}() needs a width")))?;
     if width > PAD_CHARS_MAX {

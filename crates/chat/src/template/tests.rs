@@ -221,3 +221,46 @@ fn replace_takes_a_limit() {
     let rendered = bare("{{ 'aaa' | replace('a', 'b') }} {{ 'aaa' | replace('a', 'b', 2) }} {{ 'aaa' | replace('a', 'b', -1) }} {{ 12 | replace('1', 'x') }}").unwrap();
     assert_eq!(rendered.text, "bbb bba bbb x2");
 }
+
+#[test]
+fn filters_are_those_of_jinja() {
+    for (template, expected) in [
+        (
+            "{{ x | default('y') }}{{ '' | default('y', true) }}{{ '' | d('y', boolean=true) }}{{ none | default('y') }}{{ x | d }}",
+            "yyyNone",
+        ),
+        (
+            "{{ 'a1' | int }} {{ 'a1' | int(7) }} {{ '12' | int }} {{ '-1.9' | int }} {{ 2.7 | int }} {{ [] | int }} {{ none | int(default=3) }}",
+            "0 7 12 -1 2 0 3",
+        ),
+        (
+            "{{ 'ff' | int(base=16) }} {{ '0x1f' | int(0, 16) }} {{ '0b11' | int(0, 0) }} {{ '9' | int(5, 8) }} {{ true | int }}",
+            "255 31 3 9 1",
+        ),
+        (
+            "{{ 'x' | float }} {{ ' 2.50 ' | float }} {{ 'x' | float(1.5) }} {{ {} | float }} {{ 3 | float }}",
+            "0.0 2.5 1.5 0.0 3.0",
+        ),
+        ("{{ x | items | list }} {{ {'a': 1} | items | list }}", "[] [('a', 1)]"),
+        (
+            "{{ \"<a&'>\" | e }}{{ '\"' | e }} {{ '<' | safe | escape }} {{ '<' | e | forceescape }}",
+            "&lt;a&amp;&#39;&gt;&#34; < &amp;lt;",
+        ),
+        ("{{ 'abc' | center(8) }}| {{ 7 | center(3) }}|", "  abc   |  7 |"),
+        ("{{ \"it's two words\" | wordcount }} {{ '' | wordcount }}", "4 0"),
+        (
+            "{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{% set j = joiner('; ') %}{{ j() }}1{{ j() }}2",
+            "aba1; 2",
+        ),
+        (
+            "{{ ['\\u00a0\\u200b\\u2028\\u00ad\\ue000é日', '\\u0085'] }}",
+            "['\\xa0\\u200b\\u2028\\xad\\ue000é日', '\\x85']",
+        ),
+        ("{{ debug is defined }}", "False"),
+    ] {
+        assert_eq!(bare(template).unwrap().text, expected, "{template}");
+    }
+    assert!(bare("{{ x | int }}").is_err());
+    assert!(bare("{{ 1 | items }}").is_err());
+    assert!(bare("{{ 'x' | default('y', true, 3) }}").is_err());
+}
