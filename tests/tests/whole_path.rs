@@ -157,3 +157,55 @@ async fn another_repository_with_another_template_and_a_folder_in_place() {
     let reply = system.api.chat(&request).await.ok();
     assert_eq!(reply["choices"][0]["message"]["content"], "Hello! How can I help you?");
 }
+
+/// Tokens for a reply to a question that calls for no tool: the arguments of that call may be endless.
+const NONSENSE_TOKENS: u32 = 48;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_three_tools_a_required_call_calls_one() {
+    let system = System::start(vec![repos::demo()]).await;
+    system.add(MODEL).await;
+    let reference = Reference::read();
+    // Both tools of the recorded answers, and one whose name begins as another's does.
+    let mut tools: Vec<Value> = Vec::new();
+    for name in ["tool_call", "tool_add"] {
+        let known = reference.prompt(name).tools.as_ref().and_then(Value::as_array).expect("it has tools");
+        for tool in known {
+            if !tools.contains(tool) {
+                tools.push(tool.clone());
+            }
+        }
+    }
+    tools.push(json!({"type": "function", "function": {"name": "get_weather_map"}}));
+    let names: Vec<&str> = tools.iter().filter_map(|tool| tool["function"]["name"].as_str()).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+
+    // Two questions that ask for a call, and two to which the model would never make one by itself.
+    let asked = |name: &str| reference.prompt(name).request();
+    let mut cases = vec![(asked("tool_call"), true), (asked("tool_add"), true), (asked("hello"), false)];
+    let mut drawn = asked("capital");
+    drawn["temperature"] = json!(1.5);
+    drawn["seed"] = json!(11);
+    cases.push((drawn, false));
+    for (mut request, ends) in cases {
+        request["tools"] = json!(tools);
+        request["tool_choice"] = json!("required");
+        if !ends {
+            request["max_tokens"] = json!(NONSENSE_TOKENS);
+        }
+        let reply = system.api.chat(&request).await.ok();
+        let choice = &reply["choices"][0];
+        let finish = choice["finish_reason"].as_str().unwrap_or_default();
+        assert!(finish == "tool_calls" || (!ends && finish == "length"), "{reply}");
+        let call = &choice["message"]["tool_calls"][0]["function"];
+        let name = call["name"].as_str().unwrap_or_default();
+        assert!(names.contains(&name), "{reply}");
+
+        request["stream"] = json!(true);
+        let mut events = system.api.stream("/v1/chat/completions", &request).await;
+        assert_eq!(events.pop(), Some(json!("[DONE]")), "{request}");
+        let streamed = sum(&events);
+        assert_eq!((&*streamed.finish_reason, &*streamed.call_name), (finish, name), "{request}");
+        assert_eq!(Some(&*streamed.call_arguments), call["arguments"].as_str(), "{request}");
+    }
+}

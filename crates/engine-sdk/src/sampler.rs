@@ -3,7 +3,7 @@
 //! In this order:
 //! 1. logprobs, if wanted, are the natural log-softmax of the row as the model gave it, before anything below;
 //! 2. ids without a piece in the tokenizer are out; so are end tokens and stop tokens before `tokens_min`, and whatever
-//!    does not lead to one of the texts of `begin_with` while the answer has to ([`crate::BeginWith`]);
+//!    does not lead to one of the texts of `begin_with` while the answer has to (`begin_with.rs`);
 //! 3. `logit_bias` is added;
 //! 4. a token of prompt or answer: a logit over 0 is divided by `repetition_penalty`, any other is multiplied by it;
 //!    a token of the answer: minus `presence_penalty`, minus `frequency_penalty` times its count;
