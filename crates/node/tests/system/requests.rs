@@ -21,6 +21,16 @@ async fn the_first_request_loads_the_model_and_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_an_answer_has_to_begin_with_reaches_the_engine() {
+    let rig = rig().await;
+    let fingerprint = rig.ready().await;
+    let mut asked = request(&fingerprint, "abc");
+    asked.sampling.begin_with = vec!["xbc".into(), "xbd".into()];
+    let reply = collect(within("the stream", rig.link.generate(&asked)).await.unwrap()).await;
+    assert_eq!((&*reply.text, reply.finished), ("xbc", Some(FinishReason::Stop)), "{reply:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn requests_that_come_together_share_one_load_and_each_gets_its_own_answer() {
     let rig = rig().await;
     let fingerprint = rig.ready().await;
