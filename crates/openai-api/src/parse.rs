@@ -59,6 +59,11 @@ impl std::error::Error for InvalidRequest {}
 
 /// Reads a JSON body. Unknown, doubled and mistyped fields are refused by name, malformed JSON by line and column.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, InvalidRequest> {
+    // serde would take a list for an object, its fields in the order of their declaration.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        let message = "the body is a list; a JSON object is expected".to_owned();
+        return Err(InvalidRequest { param: None, code: "invalid_value", message, hint: None });
+    }
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|e| refuse(body, &e))?;
     json.end().map_err(|e| malformed(body, &e))?;
@@ -74,7 +79,7 @@ fn refuse(body: &[u8], error: &serde_path_to_error::Error<serde_json::Error>) ->
         root if root == "." => None,
         path => Some(path),
     };
-    let text = inner.to_string();
+    let text = in_plain_words(&inner.to_string());
     // serde tells what it found only in words; the tests hold these three forms.
     for (start, code, words) in [
         ("unknown field `", "unknown_parameter", "is not a field of this request"),
@@ -93,9 +98,28 @@ fn refuse(body: &[u8], error: &serde_path_to_error::Error<serde_json::Error>) ->
     }
     let message = match &path {
         Some(path) => format!("`{path}`: {text}"),
-        None => text,
+        None => format!("the body: {text}"),
     };
     InvalidRequest { param: path, code: "invalid_value", message, hint: None }
+}
+
+/// serde names the types of this program; callers know those of JSON.
+fn in_plain_words(text: &str) -> String {
+    let Some((found, rest)) = text.rsplit_once(", expected ") else { return text.to_owned() };
+    let (expected, place) = match rest.rfind(" at line ") {
+        Some(at) => rest.split_at(at),
+        None => (rest, ""),
+    };
+    let expected = match expected {
+        "i8" | "i16" | "i32" | "i64" => "an integer",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "an integer of 0 or more",
+        "f32" | "f64" => "a number",
+        "a map" => "an object",
+        "a sequence" => "a list",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    };
+    format!("{found}, expected {expected}{place}")
 }
 
 fn malformed(body: &[u8], error: &serde_json::Error) -> InvalidRequest {
