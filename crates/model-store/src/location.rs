@@ -35,12 +35,21 @@ const PUBLIC_HOSTS: [&str; 3] = ["huggingface.co", "www.huggingface.co", "hf.co"
 const OTHER_KINDS: [&str; 7] = ["datasets", "spaces", "api", "docs", "papers", "collections", "models"];
 
 impl Location {
+    /// Whether this is an address, with its scheme or as people copy it without: `huggingface.co/org/name`.
+    pub fn is_address(text: &str) -> bool {
+        let text = text.trim();
+        let host = text.split_once('/').map(|(host, _)| host);
+        ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme))
+            || host.is_some_and(|host| PUBLIC_HOSTS.contains(&host))
+    }
+
     /// `endpoint` is the hub in use, whose addresses are understood beside those of the public one.
     pub fn parse(text: &str, endpoint: &Url) -> Result<Location, LocationError> {
         let text = text.trim();
         let unknown = || LocationError::Unknown { text: text.to_owned() };
-        if text.starts_with("http://") || text.starts_with("https://") {
-            let url = Url::parse(text).map_err(|_| unknown())?;
+        if Location::is_address(text) {
+            let whole = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
+            let url = Url::parse(&whole).map_err(|_| unknown())?;
             return parse_address(text, &url, endpoint);
         }
         let path = PathBuf::from(text);
@@ -114,6 +123,8 @@ mod tests {
         assert_eq!(parse("https://huggingface.co/openai/gpt-oss-20b"), hub("openai/gpt-oss-20b", None));
         assert_eq!(parse("https://huggingface.co/openai/gpt-oss-20b/"), hub("openai/gpt-oss-20b", None));
         assert_eq!(parse("https://hf.co/a/b/tree/main"), hub("a/b", Some("main")));
+        assert_eq!(parse("huggingface.co/a/b"), hub("a/b", None));
+        assert_eq!(parse("hf.co/a/b/tree/v1"), hub("a/b", Some("v1")));
         assert_eq!(parse("http://127.0.0.1:8000/a/b/blob/v1/config.json"), hub("a/b", Some("v1")));
         assert_eq!(parse("https://huggingface.co/a/b/tree/refs%2Fpr%2F1"), hub("a/b", Some("refs/pr/1")));
     }

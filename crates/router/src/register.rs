@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::cluster::{CHAT_TEMPLATE, Registered, TOKENIZER_CONFIG};
-use crate::error::Failure;
+use crate::error::{Failure, Retry};
 use crate::store::{StoreError, StoredModel};
 
 /// The largest published tokenizers have 35 MB.
@@ -203,7 +203,7 @@ fn location(app: &App, wanted: &RegisterModel) -> Result<Location, Failure> {
             _ => failure,
         }
     })?;
-    let is_url = text.trim_start().starts_with("http");
+    let is_url = Location::is_address(text);
     match (name, location) {
         ("path", Location::Folder(dir)) => match &wanted.revision {
             None => Ok(Location::Folder(dir)),
@@ -280,5 +280,10 @@ fn refused(error: RegisterError) -> Failure {
     let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut failure = Failure::new(status, error.code(), error.message());
     failure.hint = error.hint().map(Into::into);
+    if let RegisterError::Hub(hub) = &error
+        && let Some(wait) = hub.retry_after()
+    {
+        failure.retry = Retry::After(u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
+    }
     failure
 }

@@ -21,6 +21,10 @@ pub enum RegistrationError {
     NoWeights { repo: String },
     #[error("{repo} has several gguf files and no file was given: {}", listed(.files))]
     GgufAmbiguous { repo: String, files: Vec<String> },
+    #[error(
+        "the file {file} was given, and the format is safetensors, whose files the repository's index names"
+    )]
+    FileNotChosen { file: String },
     #[error("{repo} has no file {file}")]
     FileUnknown { repo: String, file: String },
     #[error("{file} is not usable")]
@@ -47,6 +51,7 @@ impl RegistrationError {
             RegistrationError::FormatMissing { .. } => "format_missing",
             RegistrationError::NoWeights { .. } => "no_weights",
             RegistrationError::GgufAmbiguous { .. } => "gguf_ambiguous",
+            RegistrationError::FileNotChosen { .. } => "file_not_chosen",
             RegistrationError::FileUnknown { .. } => "file_unknown",
             RegistrationError::BadFile { .. } => "file_invalid",
             RegistrationError::FileTooLarge { .. } => "file_too_large",
@@ -90,6 +95,12 @@ impl RegistrationError {
             }
             RegistrationError::FormatMissing { other: None, .. } | RegistrationError::NoWeights { .. } => {
                 Some("register a repository with .safetensors or .gguf files in its top folder".to_owned())
+            }
+            RegistrationError::FileNotChosen { .. } => {
+                Some("leave file out; it chooses among several gguf files".to_owned())
+            }
+            RegistrationError::FileUnknown { .. } => {
+                Some("give one of the repository's gguf files by its whole name".to_owned())
             }
             RegistrationError::GgufAmbiguous { .. } => {
                 Some("give the name of one of them as file".to_owned())

@@ -115,6 +115,13 @@ fn gguf(id: &str) -> Repo {
 }
 
 #[test]
+fn a_file_chooses_among_gguf_files_only() {
+    let mut asked = single("org/model");
+    asked.request.file = Some("model.safetensors".to_owned());
+    asked.refused("file_not_chosen", &["model.safetensors"]);
+}
+
+#[test]
 fn index_and_shards_are_one_model() {
     let manifest = sharded("org/model")
         .small("generation_config.json", "{}")

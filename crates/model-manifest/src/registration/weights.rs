@@ -57,7 +57,10 @@ impl Weights {
             (Some(Format::Gguf), _, Some(_)) | (None, false, Some(_)) => Format::Gguf,
         };
         match format {
-            Format::Safetensors => choose_safetensors(snapshot, &safetensors, &indexes),
+            Format::Safetensors => match &request.file {
+                Some(file) => Err(RegistrationError::FileNotChosen { file: file.clone() }),
+                None => choose_safetensors(snapshot, &safetensors, &indexes),
+            },
             Format::Gguf => choose_gguf(request, snapshot, gguf),
         }
     }

@@ -97,8 +97,20 @@ impl HubError {
                 "check the network, HF_ENDPOINT and the proxy settings of the machine".to_owned()
             }
             HubError::Status { .. } => "try again later".to_owned(),
+            HubError::Protocol { .. } => {
+                "check that HF_ENDPOINT is the address of a hub, and that no proxy answers in its place"
+                    .to_owned()
+            }
             _ => return None,
         })
+    }
+
+    /// When the hub said how long to leave it alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            HubError::RateLimited { wait } => *wait,
+            _ => None,
+        }
     }
 
     /// The whole chain in one line.

@@ -45,6 +45,9 @@ impl Cluster {
         let reason = model.reason.unwrap_or_else(|| "its nodes are ending".to_owned());
         let retry = match model.state {
             Availability::Unsupported => Retry::Useless,
+            Availability::Failed if !model.nodes.iter().any(|node| may_recover(&node.state)) => {
+                Retry::Useless
+            }
             _ => Retry::After(RETRY_AFTER_SECONDS),
         };
         Failure::new(
@@ -176,4 +179,9 @@ fn reason(model: &Registered, state: Availability, nodes: &[ModelOnNode]) -> Opt
     let more = all.len().saturating_sub(NODES_NAMED_MAX);
     let shown = all.into_iter().take(NODES_NAMED_MAX).collect::<Vec<_>>().join("; ");
     Some(if more > 0 { format!("{shown}; and {more} more nodes") } else { shown })
+}
+
+/// Whether a failed model may come back without anybody doing something about it.
+fn may_recover(state: &ModelState) -> bool {
+    matches!(state, ModelState::Failed { retrying: true, .. })
 }

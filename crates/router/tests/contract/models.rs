@@ -103,6 +103,32 @@ async fn what_the_hub_refuses_has_its_own_status() {
 }
 
 #[tokio::test]
+async fn how_long_the_hub_wants_to_be_left_alone_is_passed_on() {
+    let world = World::new().await;
+    world.hub.fault("revision/main", Fault::RateLimited { retry_after_s: 900 }, 9);
+    let response = world.send("/api/models", &json!({"repo": "org/tiny"})).await;
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["retry-after"]),
+        (503, &"900".parse().unwrap())
+    );
+}
+
+#[tokio::test]
+async fn a_failure_that_only_a_person_can_end_is_not_to_be_retried() {
+    let world = World::new().await;
+    world.register("org/tiny").await;
+    let reason = "model.safetensors is truncated".to_owned();
+    let state = node_api::ModelState::Failed { reason, retrying: false };
+    let _node = FakeNode::join_with(&world, join_as("node-1"), state).await;
+    world.wait_for_state("org/tiny", "failed").await;
+    let chat = json!({"model": "org/tiny", "messages": [{"role": "user", "content": "hi"}]});
+    let response = world.send("/v1/chat/completions", &chat).await;
+    assert_eq!(response.status().as_u16(), 503);
+    assert_eq!(response.headers()["x-should-retry"], "false");
+    assert!(!response.headers().contains_key("retry-after"));
+}
+
+#[tokio::test]
 async fn a_hub_that_is_not_there_is_502() {
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let world = World::with(|config| config.hub.endpoint = format!("http://{closed}").parse().unwrap()).await;
@@ -120,6 +146,9 @@ async fn the_source_has_to_be_one_and_clear() {
     refused(&world, json!({"url": "https://example.com/a/b"}), 400, "invalid_value", &["example.com"]).await;
     refused(&world, json!({"repo": "org/tiny", "id": "a//b"}), 400, "invalid_value", &["id"]).await;
     refused(&world, json!({"repo": "org/tiny", "colour": 1}), 400, "unknown_parameter", &["colour"]).await;
+    let file = json!({"repo": "org/tiny", "file": "model.safetensors"});
+    refused(&world, file, 400, "file_not_chosen", &["model.safetensors"]).await;
+    refused(&world, json!(["org/tiny"]), 400, "invalid_value", &["object"]).await;
     refused(&world, json!({"repo": "org/tiny", "format": "onnx"}), 400, "invalid_value", &["format"]).await;
     refused(&world, json!({"path": "/does/not/exist"}), 404, "folder_absent", &["/does/not/exist"]).await;
     let url = format!("{}/org/tiny/tree/main", world.hub.url());
