@@ -43,7 +43,9 @@ pub struct Config {
 pub enum InitError {
     #[error("`{filter}` is no log filter; write levels like `info` or `info,node=debug`")]
     Filter { filter: String, source: tracing_subscriber::filter::ParseError },
-    #[error("cannot write log files in {}", dir.display())]
+    #[error("cannot make the log folder {}; name another with --log-dir", dir.display())]
+    Folder { dir: PathBuf, source: std::io::Error },
+    #[error("cannot write log files in {}; name another folder with --log-dir", dir.display())]
     Files { dir: PathBuf, source: tracing_appender::rolling::InitError },
     #[error("logging is already set up in this process")]
     Twice { source: tracing_subscriber::util::TryInitError },
@@ -54,6 +56,8 @@ pub fn init(config: &Config) -> Result<(), InitError> {
     let mut layers: Vec<Box<dyn Layer<Registry> + Send + Sync>> =
         vec![lines(config.format, std::io::stderr().is_terminal(), std::io::stderr)];
     if let Some((dir, prefix)) = &config.files {
+        // The appender looks for old files before it makes the folder, and would complain on stderr.
+        std::fs::create_dir_all(dir).map_err(|source| InitError::Folder { dir: dir.clone(), source })?;
         let files = RollingFileAppender::builder()
             .rotation(Rotation::DAILY)
             .filename_prefix(prefix)
@@ -113,16 +117,30 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").expect("writable");
+        let config = Config { files: Some((file.join("logs"), "test".into())), ..Config::default() };
+        let error = init(&config).expect_err("a file is no folder");
+        assert!(matches!(&error, InitError::Folder { .. }) && error.to_string().contains("logs"), "{error}");
+    }
+
+    #[test]
     fn lines_reach_the_file_of_the_day() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let config = Config {
             filter: Some("info".into()),
             format: Format::Json,
-            files: Some((dir.path().to_owned(), "test".into())),
+            files: Some((dir.path().join("a/new/folder"), "test".into())),
         };
         init(&config).expect("logging starts");
         tracing::info!(answer = 42, "hello file");
-        let file = std::fs::read_dir(dir.path()).expect("the folder").next().expect("a file").expect("its entry");
+        let file = std::fs::read_dir(dir.path().join("a/new/folder"))
+            .expect("the folder")
+            .next()
+            .expect("a file")
+            .expect("its entry");
         let text = std::fs::read_to_string(file.path()).expect("the log file");
         assert!(text.contains("hello file") && text.contains("\"answer\":42"), "{text}");
         assert!(matches!(init(&config), Err(InitError::Twice { .. })));
