@@ -99,6 +99,8 @@ impl Generation {
         }
         let node = place.node.as_ref().expect("it was just waited for");
         let event = tokio::select! {
+            // What has arrived counts, also when the node that sent it is gone.
+            biased;
             event = event(&mut self.lines, node, &self.request) => event,
             () = node.gone.cancelled() => Err(lost("the node is gone")),
             () = self.app.cut.cancelled() => return Err(ending()),

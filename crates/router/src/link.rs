@@ -22,6 +22,8 @@ use crate::secret;
 const JOIN_BYTES_MAX: usize = 1 << 20;
 /// For the body of a join, and for the upgrade after the answer.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the ends of answers that are on their way when a node ends in order. It closes within half of that.
+const LAST_ANSWERS_MAX: Duration = Duration::from_secs(5);
 pub const NODES_MAX: usize = 1024;
 const NAME_CHARS_MAX: usize = 256;
 
@@ -81,7 +83,8 @@ async fn accept(app: &App, mut request: Request<Body>) -> Result<(NodeInfo, OnUp
     if is_cpu_only(&info) && !app.config.allow_cpu {
         let message = format!("node {} has no GPU, and this router takes none without", info.name);
         return Err(refuse(StatusCode::FORBIDDEN, "gpu_required", message).with_hint(
-            "start the router with --allow-cpu (allow_cpu = true) to take nodes that have only a CPU",
+            "to serve with its CPU, start the node with `--device cpu` and the router with `--allow-cpu`; on one \
+             machine `llm-router up --device cpu` does both",
         ));
     }
     if app.cluster.node_count() >= NODES_MAX {
@@ -173,7 +176,11 @@ async fn follow(member: &Member<'_>, link: &NodeLink) -> String {
         match timeout(SILENCE_MAX, lines.next()).await {
             Ok(Some(Ok(status))) => member.cluster.heard(member.id, &member.connection, status),
             Ok(Some(Err(error))) => return chain(&error),
-            Ok(None) => return "it ended its status".to_owned(),
+            Ok(None) => {
+                // A node that ends closes its status first: whoever leaves now loses answers that are complete.
+                let _ = timeout(LAST_ANSWERS_MAX, link.closed()).await;
+                return "it ended".to_owned();
+            }
             Err(_) => return format!("nothing was heard of it for {} s", SILENCE_MAX.as_secs()),
         }
     }

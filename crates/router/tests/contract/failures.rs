@@ -141,6 +141,37 @@ async fn a_node_lost_in_the_middle_of_a_stream_is_an_error_event() {
 }
 
 #[tokio::test]
+async fn a_node_that_ends_in_order_still_delivers_its_last_answers() {
+    let (world, node) = World::ready().await;
+    node.reply(Reply::Manual);
+    let response = tokio::spawn({
+        let request = world.client.post(format!("{}/v1/chat/completions", world.url)).json(&chat(true));
+        async move { request.send().await.unwrap() }
+    });
+    let call = node.call().await;
+    call.events.send(started()).unwrap();
+    call.events.send(text("first")).unwrap();
+    let mut response = in_time("the head", response).await.unwrap();
+    node.leave();
+    // Each word is waited for, so that the router has time to see that the node has no more status.
+    let mut seen = String::new();
+    for word in (0..50).map(|n| format!("word-{n}.")) {
+        call.events.send(text(&word)).unwrap();
+        while !seen.contains(&word) {
+            let part = in_time("a word", response.chunk()).await.unwrap();
+            seen += std::str::from_utf8(&part.unwrap_or_else(|| panic!("ended at {word}: {seen}"))).unwrap();
+        }
+    }
+    call.events.send(finished(FinishReason::Stop, 51)).unwrap();
+    drop(call);
+    while let Some(part) = in_time("the end", response.chunk()).await.unwrap() {
+        seen += std::str::from_utf8(&part).unwrap();
+    }
+    assert!(seen.ends_with("data: [DONE]\n\n"), "{seen}");
+    world.wait_for_nodes(0).await;
+}
+
+#[tokio::test]
 async fn a_caller_that_goes_away_ends_the_sequence() {
     let (world, node) = World::ready().await;
     for stream in [true, false] {

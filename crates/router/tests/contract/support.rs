@@ -219,11 +219,14 @@ struct Service {
     initial: ModelState,
     replies: Mutex<VecDeque<Reply>>,
     calls: mpsc::UnboundedSender<Call>,
+    /// Closes the connection in order.
+    leave: CancellationToken,
 }
 
 pub struct FakeNode {
     service: Arc<Service>,
     calls: tokio::sync::Mutex<mpsc::UnboundedReceiver<Call>>,
+    /// Cuts the connection.
     end: CancellationToken,
 }
 
@@ -254,12 +257,13 @@ impl FakeNode {
             initial,
             replies: Mutex::new(VecDeque::new()),
             calls: calls_sender,
+            leave: CancellationToken::new(),
         });
         let end = CancellationToken::new();
-        let (served, cut) = (Arc::clone(&service), end.clone());
+        let (served, cut, close) = (Arc::clone(&service), end.clone(), service.leave.clone());
         tokio::spawn(async move {
             tokio::select! {
-                result = serve(dialled.io, served, CancellationToken::new()) => drop(result),
+                result = serve(dialled.io, served, close) => drop(result),
                 // The connection is dropped: as abrupt as a node that is killed.
                 () = cut.cancelled() => {}
             }
@@ -295,6 +299,11 @@ impl FakeNode {
         self.service.status.send_modify(|status| status.draining = true);
     }
 
+    /// Ends as a node does that was asked to: no status any more, and the connection closes after the last answer.
+    pub fn leave(&self) {
+        self.service.leave.cancel();
+    }
+
     pub fn kill(&self) {
         self.end.cancel();
     }
@@ -317,7 +326,8 @@ impl Drop for FakeNode {
 
 impl NodeService for Service {
     fn status(&self) -> EventStream<NodeStatus> {
-        Box::pin(WatchStream::new(self.status.subscribe()))
+        let left = self.leave.clone().cancelled_owned();
+        Box::pin(WatchStream::new(self.status.subscribe()).take_until(left))
     }
 
     async fn put_models(&self, models: DesiredModels) -> Result<(), ApiError> {
