@@ -2,10 +2,12 @@
 
 mod choice;
 mod manifest;
+mod probe;
 mod scan;
 
 pub use choice::Choice;
 pub use manifest::{EngineManifest, ManifestProblem};
+pub(crate) use probe::probe;
 pub use scan::scan;
 
 use std::path::PathBuf;

@@ -134,9 +134,15 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
         path: config.data_dir.clone(),
         source,
     })?;
+    let registry = {
+        let dirs = config.engine_dirs.clone();
+        tokio::task::spawn_blocking(move || engines::scan(&dirs)).await
+    };
+    let registry = registry.map_err(|e| NodeError::Looking { reason: e.to_string() })?;
+    let registry = engines::probe(registry, &config.worker).await;
     let looked = {
         let config = config.clone();
-        tokio::task::spawn_blocking(move || look(&config)).await
+        tokio::task::spawn_blocking(move || look(&config, registry)).await
     };
     let (info, devices, registry) = looked.map_err(|e| NodeError::Looking { reason: e.to_string() })??;
     let hub = HubClient::new(&config.hub)?;
@@ -212,12 +218,14 @@ async fn watch_memory(node: Arc<Node>) {
 }
 
 /// Everything that reads the machine; blocks.
-fn look(config: &Config) -> Result<(NodeInfo, Vec<DeviceInfo>, EngineRegistry), NodeError> {
+fn look(
+    config: &Config,
+    registry: EngineRegistry,
+) -> Result<(NodeInfo, Vec<DeviceInfo>, EngineRegistry), NodeError> {
     let detected = devices::detect();
     for note in &detected.notes {
         tracing::info!("{note}");
     }
-    let registry = engines::scan(&config.engine_dirs);
     for engine in &registry.engines {
         tracing::info!(
             engine_id = engine.manifest.id,

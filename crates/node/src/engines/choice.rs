@@ -66,7 +66,7 @@ impl EngineRegistry {
                 with_runtime.iter().map(|e| format!("{} ({})", e.label(), e.manifest.devices.join(", ")));
             let engines = engines.collect::<Vec<_>>().join(", ");
             let have = match devices {
-                [] => "no device it may use".to_owned(),
+                [] => "no device; start it with `--device cpu` to use its CPU".to_owned(),
                 some => some.iter().map(|d| d.id.as_str()).collect::<Vec<_>>().join(", "),
             };
             return format!("no device for {what}: it runs with {engines}, and this node serves with {have}");

@@ -145,8 +145,11 @@ async fn supervise(
         Some(why) => format!("the worker of engine {} was ended because {why}; {end}", shared.engine_id),
         None => format!("the worker of engine {} ended: {end}", shared.engine_id),
     };
-    if shared.is_end_expected() {
-        tracing::info!(engine_id = shared.engine_id, model = shared.model, "a worker ended as asked");
+    if shared.is_end_expected() && shared.model.is_empty() {
+        // It held no model: the look at an engine when the node starts.
+        tracing::debug!(engine_id = shared.engine_id, "a worker ended as asked: {end}");
+    } else if shared.is_end_expected() {
+        tracing::info!(engine_id = shared.engine_id, model = shared.model, "a worker ended as asked: {end}");
     } else {
         tracing::error!(
             engine_id = shared.engine_id,

@@ -2,7 +2,7 @@
 #![cfg(unix)]
 
 use node::WorkerProgram;
-use node_api::{GenerateEvent, ModelState};
+use node_api::{EngineState, GenerateEvent, ModelState};
 
 use crate::support::{collect, rig, rig_with, within};
 
@@ -82,4 +82,26 @@ async fn a_worker_sees_no_secret_of_the_node() {
     for name in names {
         assert!(own.contains(&name) || engine_protocol::is_worker_variable(name), "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_cannot_be_opened_is_refused_with_the_reason_and_the_others_go_on() {
+    let rig = rig_with(|config| {
+        // First by its name, and so the first choice for every echo model, if it counted.
+        let (dir, good) = (&config.engine_dirs[0], config.engine_dirs[0].join("echo"));
+        let broken = dir.join("broken");
+        std::fs::create_dir(&broken).unwrap();
+        let text = std::fs::read_to_string(good.join("manifest.json")).unwrap();
+        let mut manifest: serde_json::Value = serde_json::from_str(&text).unwrap();
+        manifest["id"] = "broken".into();
+        std::fs::write(broken.join("manifest.json"), manifest.to_string()).unwrap();
+        std::fs::write(broken.join(manifest["library"].as_str().unwrap()), "no library").unwrap();
+    })
+    .await;
+    let state = |id: &str| rig.join.node.engines.iter().find(|e| e.id == id).expect(id).state.clone();
+    let EngineState::Refused { reason } = state("broken") else { panic!("{:?}", state("broken")) };
+    assert!(reason.contains("cannot be opened") && reason.contains("broken"), "{reason}");
+    assert_eq!(state("echo"), EngineState::Available);
+    let fingerprint = rig.ready().await;
+    assert_eq!(collect(rig.generate(&fingerprint, "good").await).await.text, "good");
 }
