@@ -28,8 +28,9 @@ pub enum Claim {
 }
 
 pub fn claim(data_dir: &Path) -> Result<Claim> {
-    std::fs::create_dir_all(data_dir)
-        .with_context(|| format!("cannot create the data folder {}", data_dir.display()))?;
+    std::fs::create_dir_all(data_dir).with_context(|| {
+        format!("cannot create the data folder {}; name another with --data-dir", data_dir.display())
+    })?;
     // The lock has a file of its own: on Windows a locked file cannot be read by others.
     let path = data_dir.join("router.lock");
     let lock = File::options()

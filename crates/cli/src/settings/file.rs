@@ -41,13 +41,38 @@ impl ConfigFile {
     pub fn parse(text: &str) -> Result<ConfigFile> {
         let file: ConfigFile = toml::from_str(text)?;
         // The top level is checked here: serde cannot refuse unknown keys of a flattened part.
-        file.common()?;
+        if let Err(error) = file.common() {
+            let key = file.common.keys().find(|key| {
+                CommonSettings::deserialize(toml::Table::from_iter([(
+                    (*key).clone(),
+                    file.common[key.as_str()].clone(),
+                )]))
+                .is_err()
+            });
+            return Err(match key.and_then(|key| line_of(text, key)) {
+                Some(line) => error.context(format!(
+                    "line {line} is no setting; the tables are [client], [hub], [join], [router] and [node]"
+                )),
+                None => error,
+            });
+        }
         Ok(file)
     }
 
     pub fn common(&self) -> Result<CommonSettings> {
         Ok(CommonSettings::deserialize(self.common.clone())?)
     }
+}
+
+/// The line, counted from 1, of a key or table of the top level.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let starts = |line: &str| {
+        let line = line.trim_start().trim_start_matches('[').trim_start().trim_start_matches(['"', '\'']);
+        line.strip_prefix(key).is_some_and(|rest| {
+            rest.trim_start_matches(['"', '\'']).trim_start().starts_with(['=', ']', '.'])
+        })
+    };
+    text.lines().position(starts).map(|at| at + 1)
 }
 
 fn read_text(path: &PathBuf) -> Result<String> {

@@ -41,6 +41,18 @@ fn unknown_keys_are_named() {
 }
 
 #[test]
+fn unknown_keys_of_the_top_level_are_found_by_their_line() {
+    for (text, line) in [
+        ("log = \"info\"\n\nlogg = \"info\"\n", "line 3"),
+        ("log = \"info\"\n[nodes]\nname = \"n\"\n", "line 2"),
+        ("log = 7\n", "line 1"),
+    ] {
+        let error = format!("{:#}", ConfigFile::parse(text).expect_err("an unknown key"));
+        assert!(error.contains(line) && error.contains("[router]"), "{text:?} gave {error}");
+    }
+}
+
+#[test]
 fn wrong_types_are_named() {
     let error = ConfigFile::parse("[router]\nlisten = \"here\"\n").expect_err("no address");
     assert!(format!("{error:#}").contains("listen"), "{error:#}");

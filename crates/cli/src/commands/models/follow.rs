@@ -69,8 +69,14 @@ pub async fn until_ready(client: &Client, id: &str) -> Result<ModelDetails> {
     }
 }
 
+/// What belongs behind the state: how much is there, or why it is not.
 fn amount(model: &Model) -> String {
-    if model.state.is_ready() { format!(" ({})", output::bytes(model.total_bytes)) } else { String::new() }
+    match (&model.reason, model.state) {
+        (_, state) if state.is_ready() => format!(" ({})", output::bytes(model.total_bytes)),
+        // A disk that is full is tried again, and whoever waits has to know.
+        (Some(reason), Availability::Failed) => format!(": {reason}"),
+        _ => String::new(),
+    }
 }
 
 fn show(bar: &ProgressBar, model: &Model) {
