@@ -20,7 +20,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    #[error("database {} cannot be opened", path.display())]
+    #[error(
+        "database {} cannot be opened; put a copy of it back, or move it away to start with an empty catalog",
+        path.display()
+    )]
     Open { path: PathBuf, source: sqlx::Error },
     #[error(
         "database {} was written by a newer version of llm-router (migration {version}); run that version, or start with \
