@@ -98,7 +98,8 @@ async fn make(app: Arc<App>, location: Location, request: Request, rules: Rules)
         Some(bytes) => ControlTokens::from_tokenizer_json(&bytes).map_err(|e| bad_file(TOKENIZER, &e))?,
         None => ControlTokens::default(),
     };
-    // What is broken is told now and not at the first chat.
+    // Files of a wrong form are told now. A template that does not compile is told at the first chat: completions work
+    // without it, so it is no reason to refuse the model.
     let file = |name: &str| files.get(name).map(|text| text.as_bytes());
     TemplateSet::select(
         &manifest.architecture,
