@@ -49,6 +49,8 @@ pub fn config(
     let mut config = router::Config::new(&context.data_dir);
     config.hub = context.hub(hub)?;
     config.join_secret_file = Some(context.join_secret_file(join)?);
+    // A tunnel can bring a node of another machine to a loopback address, and this machine's folders are not there.
+    config.machine_id = Some(node::machine_id());
     set(&mut config.listen, settings.listen);
     set(&mut config.allow_cpu, settings.allow_cpu);
     set(&mut config.require_engine, settings.require_engine);
