@@ -4,4 +4,5 @@ pub mod chat;
 pub mod completions;
 mod logprobs;
 pub mod models;
+mod named;
 mod sequence;

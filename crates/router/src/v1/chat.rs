@@ -10,13 +10,13 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use openai_api::ErrorBody;
 use openai_api::chat::{ChatCompletion, ChatRequest};
 use openai_api::stream_options::Delivery;
 
 use self::answer::Answer;
 use self::assemble::Reply;
+use super::named::by_field;
 use super::sequence::{Choice, Common, node_request, run};
 use crate::app::App;
 use crate::body::read_json;
@@ -79,8 +79,7 @@ pub async fn complete(
             parameters.parallel_tool_calls,
         ),
     });
-    let events = run(&app, choices.collect()).map_err(of_tool_choice).boxed();
-    let events = stream::select_all([events]);
+    let events = run(&app, choices.collect(), |failure| by_field(of_tool_choice(failure), "messages"));
     let common = Common::new("chatcmpl", &model, parameters.choices);
     let answer = Answer::new(
         common,

@@ -17,6 +17,7 @@ use openai_api::stream_options::Delivery;
 
 use self::answer::Answer;
 use self::assemble::Continuation;
+use super::named::by_field;
 use super::sequence::{Choice, Common, node_request, run};
 use crate::app::App;
 use crate::body::read_json;
@@ -86,7 +87,7 @@ pub async fn complete(
     });
     let choices: Vec<_> = choices.collect();
     let answer = Answer::new(Common::new("cmpl", &model, parameters.choices), choices.len());
-    let events = run(&app, choices);
+    let events = run(&app, choices, |failure| by_field(failure, "prompt"));
     match parameters.delivery {
         Delivery::Whole => Ok(Json(answer.whole(events).await?).into_response()),
         Delivery::Stream { include_usage } => {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use futures_util::stream::{self, BoxStream, SelectAll, Stream, StreamExt as _};
+use futures_util::stream::{self, BoxStream, SelectAll, Stream, StreamExt as _, TryStreamExt as _};
 use node_api::{FinishReason, GenerateRequest, Prompt, Token};
 use openai_api::Sampling;
 use openai_api::usage::Usage;
@@ -62,11 +62,16 @@ pub struct Choice<A> {
     pub assembler: A,
 }
 
-/// Runs all choices at once. Dropping the stream ends them; after an error it has to be dropped.
-pub fn run<A: Assemble>(app: &Arc<App>, choices: Vec<Choice<A>>) -> Events<A> {
+/// Runs all choices at once. Dropping the stream ends them; after an error it has to be dropped. `in_our_words` makes a
+/// node's refusal one of the request's own fields.
+pub fn run<A: Assemble>(
+    app: &Arc<App>,
+    choices: Vec<Choice<A>>,
+    in_our_words: fn(Failure) -> Failure,
+) -> Events<A> {
     let one = |choice: Choice<A>| {
         let index = choice.index;
-        let steps = generate(Arc::clone(app), choice.request);
+        let steps = generate(Arc::clone(app), choice.request).map_err(in_our_words);
         events(steps, choice.assembler).map(move |event| event.map(|event| (index, event))).boxed()
     };
     stream::select_all(choices.into_iter().map(one))

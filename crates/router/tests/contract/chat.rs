@@ -300,7 +300,7 @@ async fn an_engine_that_cannot_hold_a_reply_to_a_call_is_a_400_that_names_tool_c
     // Another field is the caller's own.
     node.reply(Reply::Refuse(refused("min_p must be 0")));
     let (status, answer) = world.post("/v1/chat/completions", &asked).await;
-    assert_eq!((status.as_u16(), answer["error"]["param"].as_str()), (400, None), "{answer}");
+    assert_eq!((status.as_u16(), answer["error"]["param"].as_str()), (400, Some("min_p")), "{answer}");
     assert_eq!(answer["error"]["message"], "min_p must be 0");
 }
 

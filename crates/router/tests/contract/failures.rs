@@ -40,7 +40,27 @@ async fn a_prompt_longer_than_the_context_is_400_with_both_counts() {
         );
         let message = answer["error"]["message"].as_str().unwrap();
         assert!(message.contains("90") && message.contains("64"), "{message}");
+        assert_eq!(answer["error"]["param"], "messages");
     }
+}
+
+#[tokio::test]
+async fn a_value_that_only_the_engine_can_judge_is_refused_by_the_requests_name_of_it() {
+    let (world, node) = World::ready().await;
+    let mut error = refusal(400, "invalid_sampling", false);
+    error.message = "stop_tokens names token 9000; the model has the tokens below 64".into();
+    node.reply_events(vec![GenerateEvent::Failed(error)]);
+    let body = json!({"model": "org/tiny", "prompt": "x", "stop_token_ids": [9000]});
+    let (status, answer) = world.post("/v1/completions", &body).await;
+    assert_eq!(
+        (status.as_u16(), answer["error"]["param"].as_str()),
+        (400, Some("stop_token_ids")),
+        "{answer}"
+    );
+    assert!(
+        answer["error"]["message"].as_str().unwrap().contains("`stop_token_ids` names token 9000"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
