@@ -297,11 +297,11 @@ async fn an_engine_that_cannot_hold_a_reply_to_a_call_is_a_400_that_names_tool_c
     assert!(answer["error"]["message"].as_str().unwrap().contains("tool_choice"), "{answer}");
     assert!(!answer.to_string().contains("begin_with"), "the caller never wrote it: {answer}");
 
-    // Another field is the caller's own.
+    // Another field is the caller's own, and named as such.
     node.reply(Reply::Refuse(refused("min_p must be 0")));
     let (status, answer) = world.post("/v1/chat/completions", &asked).await;
     assert_eq!((status.as_u16(), answer["error"]["param"].as_str()), (400, Some("min_p")), "{answer}");
-    assert_eq!(answer["error"]["message"], "min_p must be 0");
+    assert_eq!(answer["error"]["message"], "`min_p` must be 0");
 }
 
 #[tokio::test]
