@@ -7,7 +7,7 @@ mod scan;
 
 pub use choice::Choice;
 pub use manifest::{EngineManifest, ManifestProblem};
-pub(crate) use probe::probe;
+pub use probe::probe;
 pub use scan::scan;
 
 use std::path::PathBuf;

@@ -38,12 +38,7 @@ fn read_secret(path: &Path) -> Result<String> {
 /// What the node library is told, out of flags, environment and file; without routers.
 pub fn config(context: &Context, flags: &NodeSettings, hub: &HubSettings) -> Result<node::Config> {
     let settings = over(flags, &context.file.node)?;
-    let executable = std::env::current_exe().context("cannot find this program's own file")?;
-    let mut config = node::Config::new(
-        context.data_dir.join("node"),
-        context.hub(hub)?,
-        WorkerProgram::of_product(&executable),
-    );
+    let mut config = node::Config::new(context.data_dir.join("node"), context.hub(hub)?, worker_program()?);
     config.engine_dirs = engine_dirs(context, settings.engines_dirs.as_deref())?;
     config.devices = device_choice(&settings)?;
     config.name = settings.name;
@@ -53,6 +48,12 @@ pub fn config(context: &Context, flags: &NodeSettings, hub: &HubSettings) -> Res
     config.downloads_parallel = settings.downloads_parallel.unwrap_or(config.downloads_parallel);
     config.drain = settings.node_drain_seconds.map_or(config.drain, Duration::from_secs);
     Ok(config)
+}
+
+/// This program, as it is started to hold an engine.
+pub fn worker_program() -> Result<WorkerProgram> {
+    let executable = std::env::current_exe().context("cannot find this program's own file")?;
+    Ok(WorkerProgram::of_product(executable))
 }
 
 pub fn device_choice(settings: &NodeSettings) -> Result<DeviceChoice> {
