@@ -100,11 +100,26 @@ impl Services {
 
     /// `llm-router` as a client, with nothing of this machine's own settings.
     pub fn client(&self) -> Command {
-        self.command("llm-router")
+        self.clean(shell::command(self.program("llm-router")))
     }
 
-    fn command(&self, program: &str) -> Command {
-        let mut command = shell::command(self.bin_dir.join(build::binary_name(program)));
+    /// What is to go on after us must not end with the terminal it was started in, but Ctrl-C before we are done has to
+    /// end it: `nohup` is just that. Windows sends nothing to those who are left when a console's first program ends.
+    fn service(&self, program: &str) -> Command {
+        let program = self.program(program);
+        if self.keep && cfg!(unix) {
+            let mut command = shell::command("nohup");
+            command.arg(program);
+            return self.clean(command);
+        }
+        self.clean(shell::command(program))
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.bin_dir.join(build::binary_name(name))
+    }
+
+    fn clean(&self, mut command: Command) -> Command {
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             if name.starts_with("LLM_ROUTER_") || name.starts_with("HF_") {
@@ -134,7 +149,7 @@ impl Services {
         }
         let log_path = self.dir.join(format!("{name}.log"));
         let log = File::create(&log_path).with_context(|| format!("cannot create {}", log_path.display()))?;
-        let mut command = self.command(program);
+        let mut command = self.service(program);
         command.args(words).stderr(log).stdout(if says_line { Stdio::piped() } else { Stdio::null() });
         if !self.keep {
             command.arg("--exit-with-stdin").stdin(Stdio::piped());
