@@ -68,13 +68,7 @@ fn run() -> Result<(), WorkerError> {
 
 /// One line on stderr with the whole chain of causes: the last words the node reports.
 fn report(error: &(dyn std::error::Error + 'static)) {
-    let mut line = format!("engine worker: {error}");
-    let mut cause = error.source();
-    while let Some(c) = cause {
-        line.push_str(&format!(": {c}"));
-        cause = c.source();
-    }
-    say(&line);
+    say(&format!("engine worker: {}", plugin::chain(error)));
 }
 
 /// A line on stderr. Unlike `eprintln!` it does not panic when nobody is there to read it.

@@ -133,7 +133,8 @@ fn not_opened(path: &Path, why: &str) -> Status {
     )
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error and its causes in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut out = error.to_string();
     let mut cause = error.source();
     while let Some(c) = cause {

@@ -7,12 +7,21 @@ mod scan;
 
 pub use choice::Choice;
 pub use manifest::{EngineManifest, ManifestProblem};
-pub use probe::probe;
 pub use scan::scan;
 
 use std::path::PathBuf;
 
 use node_api::{DeviceInfo, EngineState, EngineSummary};
+
+use crate::{NodeError, WorkerProgram};
+
+/// The engines in these folders, each tried in a worker of its own: what a node offers, and what `doctor` shows.
+pub async fn find(dirs: &[PathBuf], program: &WorkerProgram) -> Result<EngineRegistry, NodeError> {
+    let dirs = dirs.to_vec();
+    let registry = tokio::task::spawn_blocking(move || scan(&dirs)).await;
+    let registry = registry.map_err(|e| NodeError::Looking { reason: e.to_string() })?;
+    Ok(probe::probe(registry, program).await)
+}
 
 /// An engine that may be used.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -134,12 +134,7 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
         path: config.data_dir.clone(),
         source,
     })?;
-    let registry = {
-        let dirs = config.engine_dirs.clone();
-        tokio::task::spawn_blocking(move || engines::scan(&dirs)).await
-    };
-    let registry = registry.map_err(|e| NodeError::Looking { reason: e.to_string() })?;
-    let registry = engines::probe(registry, &config.worker).await;
+    let registry = engines::find(&config.engine_dirs, &config.worker).await?;
     let looked = {
         let config = config.clone();
         tokio::task::spawn_blocking(move || look(&config, registry)).await

@@ -59,7 +59,7 @@ pub async fn run(context: &Context, arguments: &DoctorArguments) -> Result<ExitC
         context,
         arguments.engines_dirs.as_deref().or(context.file.node.engines_dirs.as_deref()),
     )?;
-    findings.extend(engines::findings(&dirs, &node_command::worker_program()?).await);
+    findings.extend(engines::findings(&dirs, &node_command::worker_program()?).await?);
     findings.push(settings_file(context));
     findings.push(writable("data folder", &context.data_dir));
     findings.push(writable("log folder", &context.log_dir));

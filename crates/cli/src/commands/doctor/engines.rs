@@ -2,25 +2,26 @@
 
 use std::path::PathBuf;
 
+use anyhow::Result;
 use node::WorkerProgram;
-use node::engines::{Engine, RefusedEngine, probe, scan};
+use node::engines::{Engine, RefusedEngine, find};
 
 use super::Finding;
 
 /// One finding an engine folder; none at all is a failure.
-pub async fn findings(dirs: &[PathBuf], worker: &WorkerProgram) -> Vec<Finding> {
-    let registry = probe(scan(dirs), worker).await;
+pub async fn findings(dirs: &[PathBuf], worker: &WorkerProgram) -> Result<Vec<Finding>> {
+    let registry = find(dirs, worker).await?;
     let available = registry.engines.iter().map(available);
     let findings: Vec<Finding> = available.chain(registry.refused.iter().map(refused)).collect();
     if findings.is_empty() {
         let places: Vec<_> = dirs.iter().map(|d| d.display().to_string()).collect();
-        return vec![Finding::fail(
+        return Ok(vec![Finding::fail(
             "engines",
             format!("none in {}", places.join(" or ")),
             "put an engine's folder there, or name its place with --engines-dir; from sources: `cargo xtask build`",
-        )];
+        )]);
     }
-    findings
+    Ok(findings)
 }
 
 fn available(engine: &Engine) -> Finding {
@@ -56,11 +57,12 @@ mod tests {
         let dirs = [dir.path().to_owned()];
         // Neither folder gets as far as a worker.
         let worker = WorkerProgram::of_product("no such program");
-        assert_eq!(findings(&dirs, &worker).await[0].verdict, Verdict::Fail);
+        let none = findings(&dirs, &worker).await.expect("the folder is looked into");
+        assert_eq!(none[0].verdict, Verdict::Fail);
         let folder = dir.path().join("echo-1.0.0");
         std::fs::create_dir(&folder).expect("writable");
         std::fs::write(folder.join("manifest.json"), "{").expect("writable");
-        let found = findings(&dirs, &worker).await;
+        let found = findings(&dirs, &worker).await.expect("the folder is looked into");
         assert_eq!((found.len(), found[0].verdict), (1, Verdict::Warn));
         assert!(found[0].found.contains("echo-1.0.0"), "{}", found[0].found);
     }
