@@ -56,9 +56,10 @@ extern "C" {
 /* The name of the one exported symbol. */
 #define LLMR_ENTRY_SYMBOL "llmr_engine_entry"
 
-/* Bytes of llmr_status.reason and .message, the closing NUL included. */
+/* Bytes of llmr_status.reason, .message and .param, the closing NUL included. */
 #define LLMR_REASON_BYTES 64u
 #define LLMR_MESSAGE_BYTES 1024u
+#define LLMR_PARAM_BYTES 64u
 
 /* Most alternatives a sequence may ask for with each token (llmr_sampling.logprobs). */
 #define LLMR_LOGPROBS_MAX 20
@@ -93,6 +94,11 @@ typedef struct llmr_status {
   char reason[LLMR_REASON_BYTES];
   /* For people: one line, NUL-terminated, cut between UTF-8 characters. Names the thing (file, field, device). */
   char message[LLMR_MESSAGE_BYTES];
+  /*
+   * Which field was refused: its name in llmr_sampling, llmr_submit or llmr_settings ("logit_bias"), or the key of
+   * options_json, NUL-terminated. Empty: no field, or not one alone. The caller reads it as the name in its own request.
+   */
+  char param[LLMR_PARAM_BYTES];
 } llmr_status;
 
 /* Reasons with a fixed meaning. An engine may use others of its own. */
@@ -360,6 +366,12 @@ typedef struct llmr_submit {
   uint32_t literal_count;
   uint32_t token_count;
   const llmr_sampling *sampling;
+  /*
+   * Whose KV it may share. What a prompt leaves in a cache is found again only by prompts with the same number, so that
+   * nobody can learn from the time of an answer, or from cached_tokens, what others have asked. 0: one of many numbers,
+   * for callers that need not be kept apart.
+   */
+  uint64_t cache_salt;
 } llmr_submit;
 
 typedef uint32_t llmr_finish_reason;

@@ -9,6 +9,7 @@ pub const ENTRY_SYMBOL: &str = "llmr_engine_entry";
 /// Bytes of [`crate::Status::reason`] and [`crate::Status::message`], the closing NUL included.
 pub const REASON_BYTES: usize = 64;
 pub const MESSAGE_BYTES: usize = 1024;
+pub const PARAM_BYTES: usize = 64;
 pub const LOGPROBS_MAX: i32 = 20;
 
 pub const OK: Code = 0;

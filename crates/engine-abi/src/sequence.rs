@@ -51,6 +51,8 @@ pub struct Submit {
     pub literal_count: u32,
     pub token_count: u32,
     pub sampling: *const Sampling,
+    /// Sequences with the same number may share KV.
+    pub cache_salt: u64,
 }
 
 /// Fields of other kinds than `kind` are 0.

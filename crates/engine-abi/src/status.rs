@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use crate::{MESSAGE_BYTES, REASON_BYTES};
+use crate::{MESSAGE_BYTES, PARAM_BYTES, REASON_BYTES};
 
 /// One of the ten codes, [`crate::OK`] to [`crate::LOAD_FAILED`]; an integer because a plugin may send anything.
 pub type Code = i32;
@@ -18,4 +18,6 @@ pub struct Status {
     pub reason: [c_char; REASON_BYTES],
     /// NUL-terminated UTF-8.
     pub message: [c_char; MESSAGE_BYTES],
+    /// Name of the field that was refused; empty: none.
+    pub param: [c_char; PARAM_BYTES],
 }

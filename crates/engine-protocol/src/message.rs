@@ -28,6 +28,20 @@ pub enum ToWorker {
     Shutdown,
 }
 
+impl ToWorker {
+    /// Bytes of its prompt or text, which is where a message can be large.
+    pub fn text_bytes(&self) -> usize {
+        match self {
+            ToWorker::Tokenize { text, .. } => text.len(),
+            ToWorker::Submit(submit) => match &submit.prompt {
+                Prompt::Text { text, .. } => text.len(),
+                Prompt::Tokens(ids) => ids.len() * size_of::<u32>(),
+            },
+            _ => 0,
+        }
+    }
+}
+
 /// From a worker to its node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToNode {
@@ -76,7 +90,10 @@ pub enum ToNode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     Load,
+    /// Also between steps, while they give no events; `done` counts from 0 in every step.
     Step,
+    /// A long text between two steps, to be tokenized or submitted. Nothing more is said until that is done.
+    Call,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -205,6 +222,8 @@ pub struct Submit {
     pub request_id: String,
     pub prompt: Prompt,
     pub sampling: Sampling,
+    /// KV of prompts is shared by sequences with the same value only.
+    pub cache_salt: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -332,6 +351,8 @@ pub struct Status {
     /// Where numbers explain it (bytes, tokens); 0 and 0 where none do.
     pub needed: u64,
     pub available: u64,
+    /// The field of the request or of the settings that was refused.
+    pub param: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

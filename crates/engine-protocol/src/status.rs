@@ -49,7 +49,7 @@ impl fmt::Display for StatusCode {
 impl Status {
     /// A status without numbers.
     pub fn new(code: StatusCode, reason: impl Into<String>, message: impl Into<String>) -> Status {
-        Status { code, reason: reason.into(), message: message.into(), needed: 0, available: 0 }
+        Status { code, reason: reason.into(), message: message.into(), needed: 0, available: 0, param: None }
     }
 
     /// The same with the two numbers that explain it.

@@ -137,6 +137,7 @@ fn a_submit_with_everything_survives() {
         request_id: "req-1".into(),
         prompt: Prompt::Tokens(vec![1, 2, 3]),
         sampling: Sampling { stop: vec!["\n".into()], logprobs: Some(3), ..Sampling::default() },
+        cache_salt: 9,
     };
     let mut bytes = Vec::new();
     encode_frame(&ToWorker::Submit(Box::new(submit.clone())), &mut bytes).expect("a small message");

@@ -1,6 +1,8 @@
 //! The input of one forward pass, and where its logits go.
 
-/// A place for one running sequence, `0..sequences_max`. Its KV lives from [`Model::start`](crate::Model::start) to
+use crate::kv::{BlockId, BlockTable};
+
+/// A place for one running sequence, `0..sequences_max`, from [`Model::start`](crate::Model::start) to
 /// [`Model::end`](crate::Model::end); no two sequences hold the same slot at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
@@ -18,6 +20,8 @@ impl Slot {
 pub struct Batch {
     tokens: Vec<u32>,
     spans: Vec<Span>,
+    tables: Vec<TableSpan>,
+    blocks: Vec<BlockId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,21 +31,51 @@ struct Span {
     start: usize,
     end: usize,
     wants_logits: bool,
+    /// Of `Batch::tables`.
+    first_table: usize,
+}
+
+/// A block table in `Batch::blocks`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TableSpan {
+    first: u32,
+    start: usize,
+    end: usize,
 }
 
 /// Consecutive tokens of one sequence: a chunk of its prompt, or the token chosen last.
 ///
-/// Fields are only ever added (block tables of a paged KV), so it is built by [`Batch`] alone.
+/// Fields are only ever added, so it is built by [`Batch`] alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Row<'a> {
     pub slot: Slot,
-    /// Position in the sequence of `tokens[0]`. The slot's KV holds exactly the positions before it.
+    /// Position in the sequence of `tokens[0]`. The KV holds the positions before it, as far as a row looks back.
     pub position: u32,
     /// Never empty.
     pub tokens: &'a [u32],
     /// Whether the logits after the last of `tokens` are wanted. Rows without it may skip the output matrix.
     pub wants_logits: bool,
+    tables: &'a [TableSpan],
+    blocks: &'a [BlockId],
+}
+
+impl<'a> Row<'a> {
+    /// The blocks of one group of the model's [`KvLayout`](crate::kv::KvLayout): where the keys and values of `tokens` go,
+    /// and where those of earlier positions are. Blocks that hold earlier positions may be shared with other sequences;
+    /// those that `tokens` go to are this row's alone.
+    ///
+    /// # Panics
+    /// When the model has no layout, or fewer groups.
+    pub fn table(&self, group: usize) -> BlockTable<'a> {
+        let table = &self.tables[group];
+        BlockTable { first: table.first, blocks: &self.blocks[table.start..table.end] }
+    }
+
+    /// How many block tables it has: one for each group, none where the model has no layout.
+    pub fn tables(&self) -> usize {
+        self.tables.len()
+    }
 }
 
 impl Batch {
@@ -58,12 +92,24 @@ impl Batch {
         assert!(self.spans.iter().all(|s| s.slot != slot), "two rows for slot {}", slot.0);
         let start = self.tokens.len();
         self.tokens.extend_from_slice(tokens);
-        self.spans.push(Span { slot, position, start, end: self.tokens.len(), wants_logits });
+        let first_table = self.tables.len();
+        self.spans.push(Span { slot, position, start, end: self.tokens.len(), wants_logits, first_table });
+    }
+
+    /// The block tables of the row that was appended last, by group.
+    pub fn push_tables<'a>(&mut self, tables: impl Iterator<Item = BlockTable<'a>>) {
+        for table in tables {
+            let start = self.blocks.len();
+            self.blocks.extend_from_slice(table.blocks);
+            self.tables.push(TableSpan { first: table.first, start, end: self.blocks.len() });
+        }
     }
 
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.spans.clear();
+        self.tables.clear();
+        self.blocks.clear();
     }
 
     pub fn is_empty(&self) -> bool {
@@ -76,11 +122,17 @@ impl Batch {
     }
 
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row<'_>> + Clone {
-        self.spans.iter().map(|s| Row {
-            slot: s.slot,
-            position: s.position,
-            tokens: &self.tokens[s.start..s.end],
-            wants_logits: s.wants_logits,
+        (0..self.spans.len()).map(|row| {
+            let s = self.spans[row];
+            let last_table = self.spans.get(row + 1).map_or(self.tables.len(), |next| next.first_table);
+            Row {
+                slot: s.slot,
+                position: s.position,
+                tokens: &self.tokens[s.start..s.end],
+                wants_logits: s.wants_logits,
+                tables: &self.tables[s.first_table..last_table],
+                blocks: &self.blocks,
+            }
         })
     }
 

@@ -99,7 +99,7 @@ fn symbols(text: &str, tokenizer: &dyn Tokenize) -> Result<Vec<Symbol>, Status> 
     if !pieces().flat_map(|(_, piece)| piece.bytes).eq(text.as_bytes()) {
         let message =
             format!("begin_with: the tokenizer changes {text:?}, so its control tokens cannot be placed");
-        return Err(Status::unsupported(reason::INVALID_SAMPLING, message));
+        return Err(Status::unsupported(reason::INVALID_SAMPLING, message).with_param("begin_with"));
     }
     Ok(pieces()
         .flat_map(|(id, piece)| {

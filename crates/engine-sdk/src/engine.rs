@@ -1,10 +1,10 @@
 //! What an engine writes: [`Engine`] and [`Model`]. Everything else of a plugin comes from this crate.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Batch, Device, DeviceBytes, EngineInfo, Estimate, Logits, MemoryUse, ModelFiles, ModelSpec, Progress,
-    Settings, Slot, Status, Tokenize,
+    Batch, Device, DeviceBytes, EngineInfo, Estimate, KvLayout, Logits, MemoryUse, ModelFiles, ModelSpec,
+    Progress, Settings, Slot, Status, Tokenize, scheduler::PREFILL_GAP_DEFAULT,
 };
 
 /// An engine: what it is, where it can run, and how it loads a model.
@@ -44,18 +44,39 @@ pub trait Model: Send + 'static {
     /// Asked once after loading; used from any thread, also while a step runs.
     fn tokenizer(&self) -> Arc<dyn Tokenize>;
 
+    /// How its KV lies in blocks; asked once after loading. With a layout the SDK keeps block tables: the KV of a row is
+    /// in the blocks that [`Row::table`](crate::Row::table) names and nowhere else, prefixes are found again, and
+    /// sequences may give way to older ones. Without one (`None`) the model keeps the KV of each slot by itself, as long
+    /// as the slot is started, and has to have room for `sequences_max` sequences of `context_length`.
+    fn kv(&self) -> Option<KvLayout> {
+        None
+    }
+
+    /// How much later a token of a stream may come because somebody else's prompt is read in its step; asked once after
+    /// loading. The scheduler sizes chunks of prompts so, from how long steps take.
+    fn prefill_gap(&self) -> Duration {
+        PREFILL_GAP_DEFAULT
+    }
+
     /// A sequence of at most `tokens_max` positions (prompt and answer) begins in a slot that is free. An error ends
     /// that sequence alone; the slot then counts as free and `end` is not called for it.
+    ///
+    /// With a [`Model::kv`] layout its first row may begin behind position 0: what is before was found in blocks. And it
+    /// may be a sequence that gave way and is read again.
     fn start(&mut self, slot: Slot, tokens_max: u32) -> Result<(), Status>;
 
-    /// The sequence has ended: its KV is to be gone when this returns.
+    /// The sequence has ended, or gave way: what the model holds for the slot is to be gone when this returns. Blocks are
+    /// not its business: what is in them may be read by other sequences and be wanted again.
     fn end(&mut self, slot: Slot);
 
-    /// Runs the rows of `batch` through the model, appends their keys and values to the KV of their slots, and writes
-    /// the logits of those that want them. A row attends to its own slot's earlier positions and to itself, causally.
+    /// Runs the rows of `batch` through the model, stores their keys and values, and writes the logits of those that want
+    /// them. A row attends to its own sequence's earlier positions and to itself, causally; in a layer with a window only
+    /// to the last so many. Blocks hold garbage where no row of the sequence was.
     ///
     /// The result of a row must not depend on which other rows are in the batch, nor on how its prompt was cut into
-    /// chunks, beyond rounding.
+    /// chunks, beyond rounding. A model that offers an option `deterministic` drops "beyond rounding": then the same
+    /// bits come whatever is beside a row, however it was cut, and whether its KV was found or computed again; and so
+    /// the same request has the same tokens. The scheduler needs to know nothing of it.
     ///
     /// Progress counts tokens of the batch; at least one report each second of work.
     ///

@@ -1,8 +1,8 @@
 //! The comfortable side of the engine ABI, for engines in Rust.
 //!
 //! An engine implements [`Engine`] and [`Model`] and calls [`export_engine!`]. The rest of a plugin is here: the C table
-//! ([`abi`]), the loop over a loaded model ([`Runner`]), which sequences are in a step ([`scheduler`]), which token comes
-//! next ([`Sampler`]), and text to tokens and back ([`Tokenizer`]).
+//! ([`abi`]), the loop over a loaded model ([`Runner`]), which sequences are in a step ([`scheduler`]), where their keys and
+//! values are ([`kv`]), which token comes next ([`Sampler`]), and text to tokens and back ([`Tokenizer`]).
 //!
 //! **Invariant:** unsafe code lives in `abi` alone, and no panic of an engine leaves it. The scheduler knows numbers only;
 //! the sampler is a function of logits, seed and position, so that another device can reproduce it.
@@ -16,6 +16,7 @@ mod begin_with;
 mod engine;
 mod event;
 mod export;
+pub mod kv;
 pub mod log;
 mod progress;
 pub mod reason;
@@ -30,10 +31,12 @@ mod testing;
 mod tokenize;
 mod tokenizer;
 mod types;
+mod version_stamp;
 
 pub use batch::{Batch, Logits, Row, Slot};
 pub use engine::{Engine, Model};
 pub use event::{Event, EventKind, FinishReason};
+pub use kv::{BlockId, BlockTable, KvGroup, KvLayout, KvMemory};
 pub use log::LogLevel;
 pub use progress::Progress;
 pub use runner::{Counters, Prompt, Runner};
@@ -49,3 +52,4 @@ pub use types::{
     Device, DeviceBytes, DeviceNeed, EngineInfo, Estimate, MemoryUse, ModelFile, ModelFiles, ModelSpec,
     Settings,
 };
+pub use version_stamp::VersionStamp;

@@ -4,14 +4,17 @@
 //! while it delivers the tokens of n-1, or samples on its device, needs another runner and no other scheduler: `plan`
 //! hands out a batch, `advance` takes tokens, and neither knows who chose them.
 
-use std::{collections::HashMap, sync::Arc};
+mod details;
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use crate::{
     Batch, Event, EventKind, FinishReason, History, Logits, MemoryUse, Model, ModelSpec, Piece, Progress,
     Sampler, Sampling, SequenceId, Status, TokenLogprob, Tokenize,
     begin_with::BeginWith,
+    kv::KvLayout,
     reason,
-    scheduler::{Advance, Ended, Limits, Sample, Scheduler},
+    scheduler::{Admission, Advance, Ended, Limits, Plan, RESERVE_TOKENS, Sample, Scheduler},
     stop::StopMatcher,
 };
 
@@ -66,10 +69,15 @@ impl<M: Model> Runner<M> {
         let (spec, tokenizer) = (model.spec(), model.tokenizer());
         check_spec(&spec)?;
         let known: Vec<bool> = (0..spec.vocabulary_size).map(|id| tokenizer.piece(id).is_some()).collect();
+        let kv = model.kv();
+        kv.as_ref().map_or(Ok(()), KvLayout::check)?;
         let limits = Limits {
             context_length: spec.context_length,
             sequences_max: spec.sequences_max,
             batch_tokens_max: spec.batch_tokens_max,
+            prefill_gap: model.prefill_gap(),
+            reserve_tokens: RESERVE_TOKENS,
+            kv,
         };
         Ok(Runner {
             sampler: Sampler::new(known, spec.end_tokens.clone()),
@@ -96,8 +104,9 @@ impl<M: Model> Runner<M> {
         self.counters
     }
 
+    /// What the model says, with the scheduler's own figures: blocks, if it has a layout, and pace.
     pub fn memory(&self) -> MemoryUse {
-        self.model.memory()
+        details::memory(self.model.memory(), &self.scheduler)
     }
 
     /// (running, waiting).
@@ -110,6 +119,20 @@ impl<M: Model> Runner<M> {
     /// # Errors
     /// `UNSUPPORTED`, see the header's `submit`; the sequence then has no events.
     pub fn submit(&mut self, sequence: SequenceId, prompt: Prompt, sampling: Sampling) -> Result<(), Status> {
+        self.submit_salted(sequence, prompt, sampling, 0)
+    }
+
+    /// As [`Runner::submit`]. KV that earlier sequences with the same `cache_salt` left is used again.
+    ///
+    /// # Errors
+    /// As `submit`.
+    pub fn submit_salted(
+        &mut self,
+        sequence: SequenceId,
+        prompt: Prompt,
+        sampling: Sampling,
+        cache_salt: u64,
+    ) -> Result<(), Status> {
         sampling.check(self.spec.vocabulary_size)?;
         let prompt = match prompt {
             Prompt::Text { text, literal } => self.tokenizer.encode(&text, &literal)?,
@@ -118,11 +141,11 @@ impl<M: Model> Runner<M> {
         if let Some(id) = prompt.iter().find(|&&id| id >= self.spec.vocabulary_size) {
             let below = self.spec.vocabulary_size;
             let message = format!("the prompt has token {id}; the model has the tokens below {below}");
-            return Err(Status::unsupported(reason::INVALID_PROMPT, message));
+            return Err(Status::unsupported(reason::INVALID_PROMPT, message).with_param("tokens"));
         }
         let begin_with = BeginWith::new(&sampling.begin_with, &*self.tokenizer)?;
         let history = History::new(&prompt, &sampling);
-        self.scheduler.submit(sequence, prompt, sampling.tokens_max)?;
+        self.scheduler.submit(sequence, prompt, sampling.tokens_max, cache_salt)?;
         let stop = StopMatcher::new(sampling.stop.clone());
         self.sequences.insert(sequence, Sequence { sampling, history, stop, begin_with });
         Ok(())
@@ -147,9 +170,12 @@ impl<M: Model> Runner<M> {
         }
         self.admit(sink);
         if self.scheduler.running() > 0 {
-            let samples = self.forward(progress).inspect_err(|_| self.fail_all())?;
-            for (row, sample) in samples.into_iter().enumerate() {
-                self.sample(row, sample, sink);
+            let plan = self.plan(sink);
+            if !self.batch.is_empty() {
+                self.forward(plan.samples.len(), progress).inspect_err(|_| self.fail_all())?;
+                for (row, sample) in plan.samples.into_iter().enumerate() {
+                    self.sample(row, sample, sink);
+                }
             }
         }
         Ok(u32::try_from(self.scheduler.running() + self.scheduler.waiting()).unwrap_or(u32::MAX))
@@ -174,23 +200,40 @@ impl<M: Model> Runner<M> {
                 sink(&Event { sequence, kind: EventKind::Failed(&status) });
                 continue;
             }
-            let prompt_tokens = admission.prompt_tokens;
+            if admission.again {
+                continue;
+            }
+            let Admission { prompt_tokens, cached_tokens, .. } = admission;
             self.counters.prompt_tokens += u64::from(prompt_tokens);
-            sink(&Event { sequence, kind: EventKind::Started { prompt_tokens, cached_tokens: 0 } });
+            sink(&Event { sequence, kind: EventKind::Started { prompt_tokens, cached_tokens } });
         }
     }
 
-    fn forward(&mut self, progress: &mut Progress<'_>) -> Result<Vec<Sample>, Status> {
-        let samples = self.scheduler.plan(&mut self.batch);
+    /// Decides on the next pass. Sequences that gave way leave their slots; those that fit nowhere have ended.
+    fn plan(&mut self, sink: &mut dyn FnMut(&Event<'_>)) -> Plan {
+        let mut plan = self.scheduler.plan(&mut self.batch);
+        for slot in std::mem::take(&mut plan.preempted) {
+            self.model.end(slot);
+        }
+        for (ended, status) in std::mem::take(&mut plan.failed) {
+            self.forget(ended);
+            sink(&Event { sequence: ended.sequence, kind: EventKind::Failed(&status) });
+        }
+        plan
+    }
+
+    fn forward(&mut self, samples: usize, progress: &mut Progress<'_>) -> Result<(), Status> {
         let rows = u32::try_from(self.batch.len()).unwrap_or(u32::MAX);
         self.counters.steps += 1;
         self.counters.batch_sequences_max = self.counters.batch_sequences_max.max(rows);
         let vocabulary_size = self.spec.vocabulary_size as usize;
-        self.logits.resize(samples.len() * vocabulary_size, 0.0);
+        self.logits.resize(samples * vocabulary_size, 0.0);
         // A host that wants everything to stop is heard even where the model never reports.
         progress.report(0, self.batch.tokens().len() as u64)?;
+        let start = Instant::now();
         self.model.forward(&self.batch, &mut Logits::new(&mut self.logits, vocabulary_size), progress)?;
-        Ok(samples)
+        self.scheduler.completed(start.elapsed());
+        Ok(())
     }
 
     fn sample(&mut self, row: usize, sample: Sample, sink: &mut dyn FnMut(&Event<'_>)) {

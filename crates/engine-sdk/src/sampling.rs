@@ -79,8 +79,12 @@ impl Sampling {
     /// `UNSUPPORTED` `invalid_sampling`, naming the field, its value and its range.
     pub fn check(&self, vocabulary_size: u32) -> Result<(), Status> {
         // Written so that a NaN is outside every range.
-        let within = |field: &str, value: f32, sound: bool, range: &str| {
-            if sound { Ok(()) } else { Err(invalid(format!("{field} is {value}; it must be {range}"))) }
+        let within = |field: &'static str, value: f32, sound: bool, range: &str| {
+            if sound {
+                Ok(())
+            } else {
+                Err(invalid(field, format!("{field} is {value}; it must be {range}")))
+            }
         };
         let penalty = |p: f32| (-2.0..=2.0).contains(&p);
         within("temperature", self.temperature, (0.0..=2.0).contains(&self.temperature), "0 to 2")?;
@@ -91,54 +95,63 @@ impl Sampling {
         let repetition = self.repetition_penalty;
         within("repetition_penalty", repetition, repetition > 0.0 && repetition.is_finite(), "over 0")?;
         if let Some(n) = self.logprobs.filter(|&n| n > LOGPROBS_MAX) {
-            return Err(invalid(format!("logprobs is {n}; it must be 0 to {LOGPROBS_MAX}")));
+            return Err(invalid("logprobs", format!("logprobs is {n}; it must be 0 to {LOGPROBS_MAX}")));
         }
         for &(id, bias) in &self.logit_bias {
             known("logit_bias", id, vocabulary_size)?;
-            within(
-                &format!("logit_bias of token {id}"),
-                bias,
-                (-100.0..=100.0).contains(&bias),
-                "-100 to 100",
-            )?;
+            if !(-100.0..=100.0).contains(&bias) {
+                let message = format!("logit_bias of token {id} is {bias}; it must be -100 to 100");
+                return Err(invalid("logit_bias", message));
+            }
         }
         for &id in &self.stop_tokens {
             known("stop_tokens", id, vocabulary_size)?;
         }
         if self.stop_tokens.len() > STOP_TOKENS_MAX {
             let count = self.stop_tokens.len();
-            return Err(invalid(format!("stop_tokens has {count} tokens; it may have {STOP_TOKENS_MAX}")));
+            return Err(invalid(
+                "stop_tokens",
+                format!("stop_tokens has {count} tokens; it may have {STOP_TOKENS_MAX}"),
+            ));
         }
         if self.stop.len() > STOP_MAX {
-            return Err(invalid(format!("stop has {} strings; it may have {STOP_MAX}", self.stop.len())));
+            return Err(invalid(
+                "stop",
+                format!("stop has {} strings; it may have {STOP_MAX}", self.stop.len()),
+            ));
         }
         if let Some(stop) = self.stop.iter().find(|s| s.is_empty() || s.len() > STOP_BYTES_MAX) {
             let bytes = stop.len();
-            return Err(invalid(format!(
-                "a string of stop has {bytes} bytes; it must have 1 to {STOP_BYTES_MAX}"
-            )));
+            return Err(invalid(
+                "stop",
+                format!("a string of stop has {bytes} bytes; it must have 1 to {STOP_BYTES_MAX}"),
+            ));
         }
         if self.begin_with.len() > BEGIN_WITH_MAX {
             let count = self.begin_with.len();
-            return Err(invalid(format!("begin_with has {count} texts; it may have {BEGIN_WITH_MAX}")));
+            return Err(invalid(
+                "begin_with",
+                format!("begin_with has {count} texts; it may have {BEGIN_WITH_MAX}"),
+            ));
         }
         if let Some(text) = self.begin_with.iter().find(|t| t.is_empty() || t.len() > BEGIN_WITH_BYTES_MAX) {
             let bytes = text.len();
-            return Err(invalid(format!(
-                "a text of begin_with has {bytes} bytes; it must have 1 to {BEGIN_WITH_BYTES_MAX}"
-            )));
+            return Err(invalid(
+                "begin_with",
+                format!("a text of begin_with has {bytes} bytes; it must have 1 to {BEGIN_WITH_BYTES_MAX}"),
+            ));
         }
         Ok(())
     }
 }
 
-fn known(field: &str, id: u32, vocabulary_size: u32) -> Result<(), Status> {
+fn known(field: &'static str, id: u32, vocabulary_size: u32) -> Result<(), Status> {
     if id < vocabulary_size {
         return Ok(());
     }
-    Err(invalid(format!("{field} names token {id}; the model has the tokens below {vocabulary_size}")))
+    Err(invalid(field, format!("{field} names token {id}; the model has the tokens below {vocabulary_size}")))
 }
 
-fn invalid(message: String) -> Status {
-    Status::unsupported(reason::INVALID_SAMPLING, message)
+fn invalid(field: &'static str, message: String) -> Status {
+    Status::unsupported(reason::INVALID_SAMPLING, message).with_param(field)
 }

@@ -4,37 +4,72 @@
 //! tells it what came of it, in this order each step:
 //!
 //! 1. [`Scheduler::end_cancelled`] until it has nothing more;
-//! 2. [`Scheduler::admit`] likewise: the oldest waiting sequence gets a free slot;
-//! 3. [`Scheduler::plan`]: one token of every sequence that decodes and chunks of prompts that still have to be read;
-//! 4. for every planned row that samples, [`Scheduler::advance`] or [`Scheduler::fail`].
+//! 2. [`Scheduler::admit`] likewise: the oldest waiting sequence gets a free slot, if there is KV for what it has and
+//!    [`RESERVE_TOKENS`] more;
+//! 3. [`Scheduler::plan`]: one token of every sequence that decodes, and a chunk of what others have to read, no longer than
+//!    the [`pace`] allows while somebody decodes. Where blocks are lacking the youngest sequence gives way;
+//! 4. [`Scheduler::completed`] when the forward pass has succeeded;
+//! 5. for every planned row that samples, [`Scheduler::advance`] or [`Scheduler::fail`].
 //!
-//! **Invariant:** a slot belongs to at most one sequence, and every slot is free or belongs to one. Sequences are admitted
-//! in the order in which they were submitted. A sequence leaves through exactly one of `end_cancelled`, `advance`, `fail`
-//! and `fail_all`.
+//! **Order.** Sequences are admitted, and given blocks, in the order in which they were submitted. Whoever lacks a block takes
+//! those of the youngest; the youngest itself waits. So the oldest always moves, ends, and makes the next one the oldest:
+//! nobody starves. A sequence that gave way goes back to its place among the waiting, keeps its tokens, and reads them again
+//! later; often it finds its own blocks in the prefix cache. Its owner sees none of this but the [`Plan::preempted`] slot.
 //!
-//! Paged KV replaces the slot by a block table behind the same calls: `admit` then also asks for free blocks, and `plan`
-//! for the blocks that a row grows into.
+//! **Invariant:** a slot belongs to at most one sequence, and every slot is free or belongs to one. A block is used by exactly
+//! the running sequences whose tables name it. A sequence leaves through exactly one of `end_cancelled`, `plan` (no room even
+//! alone), `advance`, `fail` and `fail_all`, and its blocks are available at that moment.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+pub mod pace;
+mod sequence;
+#[cfg(any(test, feature = "testing"))]
+pub mod simulated;
 
-use crate::{Batch, Slot, Status, reason};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    time::Duration,
+};
+
+use crate::{
+    Batch, Slot, Status,
+    kv::{
+        KvLayout,
+        cache::{KvCache, SequenceKv},
+        prefix::Chain,
+    },
+    reason,
+};
+use pace::Pace;
+use sequence::{Place, Running, Sequence};
 
 /// Number of a sequence, chosen by the host.
 pub type SequenceId = u64;
 
 /// Sequences that may wait for a slot. Queueing for longer is the router's business, which can go elsewhere.
 pub const WAITING_MAX: usize = 1024;
-/// Prompt tokens read in one step, so that sequences that decode never wait long for the prompts of others.
+/// Prompt tokens read in one step at most, also when nobody decodes: a step is what a cancelled sequence, a new short
+/// request and the host's watch wait for.
 pub const PREFILL_TOKENS_MAX: u32 = 512;
+/// Tokens to come that a sequence must have KV for when it is admitted, besides what it has to read. More makes fewer
+/// sequences give way later; fewer lets more run at once. An answer of a sentence fits.
+pub const RESERVE_TOKENS: u32 = 64;
+/// The longest added gap between two tokens of a stream, when nobody says otherwise: a pause that a reader does not notice.
+pub const PREFILL_GAP_DEFAULT: Duration = Duration::from_millis(200);
 
 /// What the model allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Tokens of one sequence, prompt and answer.
     pub context_length: u32,
     pub sequences_max: u32,
     /// Tokens of one step; at least `sequences_max`.
     pub batch_tokens_max: u32,
+    /// How much later a token of a stream may come because others' prompts are read.
+    pub prefill_gap: Duration,
+    /// Tokens to come that a sequence must have KV for when it is admitted.
+    pub reserve_tokens: u32,
+    /// None: the model keeps the KV of its slots by itself, without blocks; then nothing is reused and nobody gives way.
+    pub kv: Option<KvLayout>,
 }
 
 /// A sequence that got a slot.
@@ -43,15 +78,19 @@ pub struct Admission {
     pub sequence: SequenceId,
     pub slot: Slot,
     pub prompt_tokens: u32,
+    /// Tokens whose KV was found.
+    pub cached_tokens: u32,
     /// Positions the sequence will use at most.
     pub tokens_max: u32,
+    /// It had been admitted before and gave way: its owner knows it already.
+    pub again: bool,
 }
 
 /// A sequence that is no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
     pub sequence: SequenceId,
-    /// Its slot, which is free now; none if it still waited.
+    /// Its slot, which is free now; none if it waited.
     pub slot: Option<Slot>,
     /// Tokens of its answer.
     pub completion_tokens: u32,
@@ -65,6 +104,17 @@ pub struct Sample {
     pub position: u32,
 }
 
+/// What [`Scheduler::plan`] decided, besides the batch.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Of the rows that want logits, in their order.
+    pub samples: Vec<Sample>,
+    /// Slots of sequences that gave way: the model is to end them before the pass.
+    pub preempted: Vec<Slot>,
+    /// Ended, because they do not fit even alone.
+    pub failed: Vec<(Ended, Status)>,
+}
+
 /// What the scheduler makes of a chosen token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advance {
@@ -75,40 +125,33 @@ pub enum Advance {
     Stopped(Ended),
 }
 
-#[derive(Debug)]
-struct Waiting {
-    prompt: Vec<u32>,
-    answer_max: u32,
-}
-
-#[derive(Debug)]
-struct Running {
-    slot: Slot,
-    prompt: Vec<u32>,
-    answer_max: u32,
-    /// Positions that are in the KV.
-    read: u32,
-    /// Tokens of the answer; the last of them is not in the KV yet.
-    answered: u32,
-    last_token: u32,
-}
-
-impl Running {
-    fn prompt_tokens(&self) -> u32 {
-        u32::try_from(self.prompt.len()).expect("a prompt fits the context")
-    }
+/// Counted since the load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Times that a sequence gave way.
+    pub preemptions: u64,
+    /// Prompt tokens whose KV was found, at first admissions.
+    pub cached_tokens: u64,
+    /// Blocks that were found, at all admissions.
+    pub reused_blocks: u64,
 }
 
 #[derive(Debug)]
 pub struct Scheduler {
     limits: Limits,
-    waiting: VecDeque<SequenceId>,
-    waiting_by_id: HashMap<SequenceId, Waiting>,
-    /// In the order of admission.
-    running: Vec<SequenceId>,
-    running_by_id: HashMap<SequenceId, Running>,
+    sequences: HashMap<SequenceId, Sequence>,
+    /// By arrival.
+    waiting: BTreeMap<u64, SequenceId>,
+    /// By arrival.
+    running: BTreeMap<u64, SequenceId>,
+    arrivals: u64,
     free: BTreeSet<Slot>,
     cancelled: VecDeque<SequenceId>,
+    kv: Option<KvCache>,
+    pace: Pace,
+    /// Rows that decode, and prompt tokens, of the step under way.
+    under_way: (u32, u32),
+    counts: Counts,
 }
 
 impl Scheduler {
@@ -117,27 +160,53 @@ impl Scheduler {
     pub fn new(limits: Limits) -> Scheduler {
         assert!(limits.sequences_max > 0 && limits.batch_tokens_max >= limits.sequences_max, "{limits:?}");
         Scheduler {
-            limits,
-            waiting: VecDeque::new(),
-            waiting_by_id: HashMap::new(),
-            running: Vec::new(),
-            running_by_id: HashMap::new(),
+            sequences: HashMap::new(),
+            waiting: BTreeMap::new(),
+            running: BTreeMap::new(),
+            arrivals: 0,
             free: (0..limits.sequences_max).map(Slot).collect(),
             cancelled: VecDeque::new(),
+            kv: limits.kv.clone().map(KvCache::new),
+            pace: Pace::new(limits.prefill_gap),
+            under_way: (0, 0),
+            counts: Counts::default(),
+            limits,
         }
     }
 
-    /// Takes a sequence. `answer_max` 0: up to the context's end.
+    /// Takes a sequence. `answer_max` 0: up to the context's end. `salt`: see `cache_salt` of the header.
     ///
     /// # Errors
-    /// `UNSUPPORTED` with `empty_prompt`, `context_length_exceeded`, `sequence_exists` or `queue_full`.
-    pub fn submit(&mut self, sequence: SequenceId, prompt: Vec<u32>, answer_max: u32) -> Result<(), Status> {
+    /// `UNSUPPORTED` with `empty_prompt`, `context_length_exceeded`, `sequence_exists` or `queue_full`; `kv_full` where the
+    /// prompt would not fit even alone.
+    pub fn submit(
+        &mut self,
+        sequence: SequenceId,
+        prompt: Vec<u32>,
+        answer_max: u32,
+        salt: u64,
+    ) -> Result<(), Status> {
         self.check(sequence, prompt.len())?;
         let prompt_tokens = u32::try_from(prompt.len()).expect("it was compared with the context");
+        if let Some(kv) = &self.kv
+            && kv.layout().blocks_least(prompt_tokens + 1) > u64::from(kv.layout().blocks)
+        {
+            return Err(kv.layout().full(prompt_tokens + 1));
+        }
         let room = self.limits.context_length - prompt_tokens;
-        let answer_max = if answer_max == 0 { room } else { answer_max.min(room) };
-        self.waiting.push_back(sequence);
-        self.waiting_by_id.insert(sequence, Waiting { prompt, answer_max });
+        self.arrivals += 1;
+        self.waiting.insert(self.arrivals, sequence);
+        let taken = Sequence {
+            id: sequence,
+            arrival: self.arrivals,
+            tokens: prompt,
+            prompt_tokens,
+            answer_max: if answer_max == 0 { room } else { answer_max.min(room) },
+            chain: Chain::new(salt),
+            started: false,
+            place: Place::Waiting,
+        };
+        self.sequences.insert(sequence, taken);
         Ok(())
     }
 
@@ -183,56 +252,203 @@ impl Scheduler {
         None
     }
 
-    /// Gives a free slot to the sequence that has waited longest.
+    /// Gives a free slot to the sequence that was submitted first of those that wait, if there is KV for it. Nobody
+    /// overtakes: while the oldest does not fit, no other is admitted.
     pub fn admit(&mut self) -> Option<Admission> {
-        if self.waiting.is_empty() {
-            return None;
+        let id = *self.waiting.first_key_value()?.1;
+        let slot = *self.free.first()?;
+        let kv = if self.kv.is_some() { Some(self.room_for(id)?) } else { None };
+        let block_tokens = self.limits.kv.as_ref().map_or(0, |kv| kv.block_tokens);
+        let (kv, blocks) = kv.map_or((None, 0), |(kv, blocks)| (Some(kv), blocks));
+        let cached_tokens = blocks * block_tokens;
+
+        let sequence = self.sequences.get_mut(&id).expect("what waits is known");
+        self.free.remove(&slot);
+        self.waiting.remove(&sequence.arrival);
+        self.running.insert(sequence.arrival, id);
+        sequence.place = Place::Running(Running { slot, kv, read: cached_tokens, planned: 0 });
+        let again = std::mem::replace(&mut sequence.started, true);
+        self.counts.reused_blocks += u64::from(blocks);
+        if !again {
+            self.counts.cached_tokens += u64::from(cached_tokens);
         }
-        let slot = self.free.pop_first()?;
-        let sequence = self.waiting.pop_front().expect("it is not empty");
-        let Waiting { prompt, answer_max } =
-            self.waiting_by_id.remove(&sequence).expect("what waits in the queue is in the map");
-        let running = Running { slot, prompt, answer_max, read: 0, answered: 0, last_token: 0 };
-        let prompt_tokens = running.prompt_tokens();
-        self.running.push(sequence);
-        self.running_by_id.insert(sequence, running);
-        Some(Admission { sequence, slot, prompt_tokens, tokens_max: prompt_tokens + answer_max })
+        Some(Admission {
+            sequence: id,
+            slot,
+            prompt_tokens: sequence.prompt_tokens,
+            cached_tokens,
+            tokens_max: sequence.tokens_max(),
+            again,
+        })
     }
 
-    /// Fills `batch` with the next step, and says which of its rows that want logits belong to whom, in their order.
-    ///
-    /// Rows count as read from now on: after a failed forward pass the only way on is [`Scheduler::fail_all`].
-    pub fn plan(&mut self, batch: &mut Batch) -> Vec<Sample> {
-        batch.clear();
-        let mut samples = Vec::new();
-        let mut room = self.limits.batch_tokens_max;
-        // Sequences that decode come first: they must not wait for prompts.
-        for &sequence in &self.running {
-            let running = self.running_by_id.get_mut(&sequence).expect("what runs is in the map");
-            if running.answered > 0 {
-                batch.push(running.slot, running.read, &[running.last_token], true);
-                running.read += 1;
-                samples.push(Sample { sequence, position: running.read });
-                room -= 1;
-            }
+    /// The tables of a waiting sequence, with what is found of its prefix, and how many blocks of it that is; none where
+    /// the rest does not fit beside what runs.
+    fn room_for(&mut self, id: SequenceId) -> Option<(SequenceKv, u32)> {
+        let Scheduler { limits, sequences, running, kv, .. } = self;
+        let cache = kv.as_mut()?;
+        let block_tokens = cache.layout().block_tokens;
+        let sequence = sequences.get_mut(&id).expect("what waits is known");
+        // The last token is always read: its logits are what is wanted.
+        let whole = (sequence.tokens.len() - 1) / block_tokens as usize;
+        let chain = sequence.chain.up_to(whole, &sequence.tokens, block_tokens);
+        let blocks = cache.prefix(chain);
+        let found = cache.adopt(chain, blocks);
+        if running.is_empty() {
+            // Whatever is kept can go: `submit` made sure that it fits alone.
+            return Some((found, blocks));
         }
-        let mut room = room.min(PREFILL_TOKENS_MAX);
-        for &sequence in &self.running {
-            let running = self.running_by_id.get_mut(&sequence).expect("what runs is in the map");
-            let left = running.prompt_tokens().saturating_sub(running.read);
-            if running.answered > 0 || left == 0 || room == 0 {
+        let to_read = sequence.length() - blocks * block_tokens;
+        let mut needed = cache.outstanding(&found, sequence.wanted(limits.reserve_tokens));
+        let mut reading = to_read;
+        for other in running.values() {
+            let other = &sequences[other];
+            let Place::Running(at) = &other.place else { continue };
+            let Some(held) = &at.kv else { continue };
+            needed += cache.outstanding(held, other.wanted(limits.reserve_tokens));
+            reading = reading.saturating_add(at.left(other.length()));
+        }
+        needed += cache.layout().blocks_per_step(reading.min(limits.batch_tokens_max));
+        if needed <= cache.pool().available() {
+            return Some((found, blocks));
+        }
+        cache.release(found);
+        None
+    }
+
+    /// Fills `batch` with the next step.
+    ///
+    /// After a failed forward pass the only way on is [`Scheduler::fail_all`].
+    pub fn plan(&mut self, batch: &mut Batch) -> Plan {
+        batch.clear();
+        let mut plan = Plan::default();
+        let order: Vec<u64> = self.running.keys().copied().collect();
+        let decoding = order.iter().filter(|arrival| self.decodes(**arrival)).count() as u32;
+        let mut room = (self.limits.batch_tokens_max - decoding).min(PREFILL_TOKENS_MAX);
+        if decoding > 0 {
+            room = room.min(self.pace.chunk());
+        }
+        self.under_way = (0, 0);
+        for arrival in order {
+            // It may have given way to an older one by now.
+            let Some(&id) = self.running.get(&arrival) else { continue };
+            let decodes = self.decodes(arrival);
+            let wanted = if decodes { 1 } else { self.left(id).min(room) };
+            if wanted == 0 {
                 continue;
             }
-            let chunk = left.min(room);
-            let tokens = &running.prompt[running.read as usize..(running.read + chunk) as usize];
-            batch.push(running.slot, running.read, tokens, chunk == left);
-            running.read += chunk;
-            room -= chunk;
-            if chunk == left {
-                samples.push(Sample { sequence, position: running.read });
+            let tokens = self.make_room(id, wanted, &mut plan);
+            if tokens == 0 {
+                continue;
+            }
+            if decodes {
+                self.under_way.0 += 1;
+            } else {
+                self.under_way.1 += tokens;
+                room -= tokens;
+            }
+            let sequence = self.sequences.get_mut(&id).expect("what runs is known");
+            let length = sequence.length();
+            let Place::Running(running) = &mut sequence.place else { continue };
+            running.planned = tokens;
+            let end = running.read + tokens;
+            let samples = end == length;
+            let new = &sequence.tokens[running.read as usize..end as usize];
+            batch.push(running.slot, running.read, new, samples);
+            if let Some(kv) = &running.kv {
+                batch.push_tables(kv.tables());
+            }
+            if samples {
+                plan.samples.push(Sample { sequence: id, position: end });
             }
         }
-        samples
+        plan
+    }
+
+    /// Whether it only reads the token that was chosen last.
+    fn decodes(&self, arrival: u64) -> bool {
+        let Some(sequence) = self.running.get(&arrival).and_then(|id| self.sequences.get(id)) else {
+            return false;
+        };
+        matches!(&sequence.place, Place::Running(r) if sequence.answered() > 0 && r.left(sequence.length()) == 1)
+    }
+
+    fn left(&self, id: SequenceId) -> u32 {
+        let sequence = &self.sequences[&id];
+        match &sequence.place {
+            Place::Running(running) => running.left(sequence.length()),
+            Place::Waiting => 0,
+        }
+    }
+
+    /// Gets blocks for up to `wanted` tokens more, at the cost of younger sequences where there are not enough for one.
+    /// Answers for how many; 0: it waits, or has ended.
+    fn make_room(&mut self, id: SequenceId, wanted: u32, plan: &mut Plan) -> u32 {
+        loop {
+            let Some(cache) = &mut self.kv else { return wanted };
+            let block_tokens = cache.layout().block_tokens;
+            let sequence = self.sequences.get_mut(&id).expect("what runs is known");
+            let Place::Running(running) = &mut sequence.place else { return 0 };
+            let Some(kv) = &mut running.kv else { return wanted };
+            let mut end = running.read + wanted;
+            // Less of a chunk is better than taking what others have.
+            while end > running.read {
+                if cache.grow(kv, end) {
+                    return end - running.read;
+                }
+                end = (end - 1) / block_tokens * block_tokens;
+            }
+            let arrival = sequence.arrival;
+            let youngest = *self.running.last_key_value().expect("at least this one runs").0;
+            if youngest > arrival {
+                plan.preempted.extend(self.give_way(youngest));
+            } else if self.running.len() > 1 {
+                return 0;
+            } else {
+                let status = cache.layout().full(running.read + 1);
+                let ended = self.remove(id).expect("it runs");
+                plan.failed.push((ended, status));
+                return 0;
+            }
+        }
+    }
+
+    /// Takes slot and blocks from a running sequence, which waits again.
+    fn give_way(&mut self, arrival: u64) -> Option<Slot> {
+        let id = self.running.remove(&arrival)?;
+        let sequence = self.sequences.get_mut(&id).expect("what runs is known");
+        let Place::Running(running) = std::mem::replace(&mut sequence.place, Place::Waiting) else {
+            return None;
+        };
+        self.waiting.insert(arrival, id);
+        self.counts.preemptions += 1;
+        self.let_go(&running.slot, running.kv);
+        Some(running.slot)
+    }
+
+    fn let_go(&mut self, slot: &Slot, kv: Option<SequenceKv>) {
+        let fresh = self.free.insert(*slot);
+        assert!(fresh, "slot {} was free and in use", slot.0);
+        if let (Some(cache), Some(kv)) = (&mut self.kv, kv) {
+            cache.release(kv);
+        }
+    }
+
+    /// The planned pass has succeeded and took so long: its rows are in the KV.
+    pub fn completed(&mut self, took: Duration) {
+        let (decoding, prompt_tokens) = std::mem::take(&mut self.under_way);
+        self.pace.note(decoding, prompt_tokens, took);
+        for id in self.running.values() {
+            let sequence = self.sequences.get_mut(id).expect("what runs is known");
+            let Place::Running(running) = &mut sequence.place else { continue };
+            running.read += std::mem::take(&mut running.planned);
+            if let (Some(cache), Some(kv)) = (&mut self.kv, &mut running.kv) {
+                let block_tokens = cache.layout().block_tokens;
+                let whole = (running.read / block_tokens) as usize;
+                let chain = sequence.chain.up_to(whole, &sequence.tokens, block_tokens);
+                cache.commit(kv, chain, running.read);
+            }
+        }
     }
 
     /// A token was chosen for a planned row. `stops`: it ends the sequence by what it is or spells.
@@ -240,10 +456,9 @@ impl Scheduler {
     /// # Panics
     /// When the sequence does not run.
     pub fn advance(&mut self, sequence: SequenceId, token: u32, stops: bool) -> Advance {
-        let running = self.running_by_id.get_mut(&sequence).expect("only a planned sequence advances");
-        running.answered += 1;
-        running.last_token = token;
-        let full = running.answered >= running.answer_max;
+        let known = self.sequences.get_mut(&sequence).expect("only a planned sequence advances");
+        known.tokens.push(token);
+        let full = known.answered() >= known.answer_max;
         if !stops && !full {
             return Advance::Continues;
         }
@@ -256,10 +471,15 @@ impl Scheduler {
         self.remove(sequence)
     }
 
-    /// Everything has failed, waiting sequences included; in the order of submission.
+    /// Everything has failed, waiting sequences included; in the order of submission. What is in the blocks is not trusted
+    /// any more.
     pub fn fail_all(&mut self) -> Vec<Ended> {
-        let all: Vec<SequenceId> = self.running.iter().chain(&self.waiting).copied().collect();
-        all.into_iter().filter_map(|sequence| self.remove(sequence)).collect()
+        if let Some(kv) = &mut self.kv {
+            kv.forget();
+        }
+        let all: BTreeMap<u64, SequenceId> =
+            self.running.iter().chain(&self.waiting).map(|(a, s)| (*a, *s)).collect();
+        all.into_values().filter_map(|sequence| self.remove(sequence)).collect()
     }
 
     /// Sequences that hold a slot.
@@ -273,20 +493,35 @@ impl Scheduler {
     }
 
     pub fn contains(&self, sequence: SequenceId) -> bool {
-        self.running_by_id.contains_key(&sequence) || self.waiting_by_id.contains_key(&sequence)
+        self.sequences.contains_key(&sequence)
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub fn kv(&self) -> Option<&KvCache> {
+        self.kv.as_ref()
+    }
+
+    pub fn pace(&self) -> &Pace {
+        &self.pace
     }
 
     fn remove(&mut self, sequence: SequenceId) -> Option<Ended> {
+        let known = self.sequences.remove(&sequence)?;
         self.cancelled.retain(|&s| s != sequence);
-        if let Some(running) = self.running_by_id.remove(&sequence) {
-            self.running.retain(|&s| s != sequence);
-            let fresh = self.free.insert(running.slot);
-            assert!(fresh, "slot {} was free and in use", running.slot.0);
-            return Some(Ended { sequence, slot: Some(running.slot), completion_tokens: running.answered });
-        }
-        self.waiting_by_id.remove(&sequence)?;
-        self.waiting.retain(|&s| s != sequence);
-        Some(Ended { sequence, slot: None, completion_tokens: 0 })
+        self.waiting.remove(&known.arrival);
+        self.running.remove(&known.arrival);
+        let completion_tokens = known.answered();
+        let slot = match known.place {
+            Place::Waiting => None,
+            Place::Running(running) => {
+                self.let_go(&running.slot, running.kv);
+                Some(running.slot)
+            }
+        };
+        Some(Ended { sequence: known.id, slot, completion_tokens })
     }
 }
 

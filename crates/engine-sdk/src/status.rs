@@ -33,11 +33,20 @@ pub struct Status {
     pub needed: u64,
     /// What there was.
     pub available: u64,
+    /// The field that was refused, by its name in the header's structs, or the key of an option; empty: none.
+    pub param: Cow<'static, str>,
 }
 
 impl Status {
     pub fn new(code: StatusCode, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Status {
-        Status { code, reason: reason.into(), message: message.into(), needed: 0, available: 0 }
+        Status {
+            code,
+            reason: reason.into(),
+            message: message.into(),
+            needed: 0,
+            available: 0,
+            param: "".into(),
+        }
     }
 
     /// The two numbers that explain the refusal (bytes, tokens).
@@ -45,6 +54,13 @@ impl Status {
     pub fn with_numbers(mut self, needed: u64, available: u64) -> Status {
         self.needed = needed;
         self.available = available;
+        self
+    }
+
+    /// The field that was refused: `logit_bias`, `context_length`, `prefill_gap_ms`.
+    #[must_use]
+    pub fn with_param(mut self, param: impl Into<Cow<'static, str>>) -> Status {
+        self.param = param.into();
         self
     }
 

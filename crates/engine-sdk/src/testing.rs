@@ -6,6 +6,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::HashMap,
     ops::Range,
     sync::Arc,
 };
@@ -106,12 +107,52 @@ pub(crate) struct TestModel {
     kv: Vec<Option<Vec<u32>>>,
     context_length: u32,
     batch_tokens_max: u32,
+    /// With one, tokens are in blocks, and slots hold nothing.
+    layout: Option<KvLayout>,
+    blocks: HashMap<(BlockId, u32), u32>,
 }
 
 impl TestModel {
     pub fn new(sequences_max: u32, context_length: u32, batch_tokens_max: u32) -> TestModel {
         hold(0, 1);
-        TestModel { kv: vec![None; sequences_max as usize], context_length, batch_tokens_max }
+        TestModel {
+            kv: vec![None; sequences_max as usize],
+            context_length,
+            batch_tokens_max,
+            layout: None,
+            blocks: HashMap::new(),
+        }
+    }
+
+    /// Blocks of four positions.
+    pub fn paged(sequences_max: u32, context_length: u32, blocks: u32) -> TestModel {
+        let layout = KvLayout {
+            block_tokens: 4,
+            block_bytes: 100,
+            blocks,
+            groups: vec![KvGroup { window: None }],
+            memory: KvMemory::Vram,
+        };
+        let mut model = TestModel::new(sequences_max, context_length, 64);
+        model.layout = Some(layout);
+        model
+    }
+
+    /// All tokens of a sequence up to the end of this row, as they lie in the KV.
+    fn store(&mut self, row: Row<'_>) -> Vec<u32> {
+        if self.layout.is_none() {
+            let kv = self.kv[row.slot.index()].as_mut().expect("a row of a started slot");
+            assert_eq!(kv.len(), row.position as usize);
+            kv.extend_from_slice(row.tokens);
+            return kv.clone();
+        }
+        assert!(self.kv[row.slot.index()].is_some(), "a row of a started slot");
+        let table = row.table(0);
+        let place = |position: u32| (table.blocks[(position / 4) as usize], position % 4);
+        for (position, token) in (row.position..).zip(row.tokens) {
+            self.blocks.insert(place(position), *token);
+        }
+        (0..row.position + row.tokens.len() as u32).map(|position| self.blocks[&place(position)]).collect()
     }
 }
 
@@ -136,6 +177,10 @@ impl Model for TestModel {
 
     fn tokenizer(&self) -> Arc<dyn Tokenize> {
         Arc::new(Bytes)
+    }
+
+    fn kv(&self) -> Option<KvLayout> {
+        self.layout.clone()
     }
 
     fn start(&mut self, slot: Slot, tokens_max: u32) -> Result<(), Status> {
@@ -163,9 +208,7 @@ impl Model for TestModel {
         check("forward")?;
         let mut row = 0;
         for part in batch.rows() {
-            let kv = self.kv[part.slot.index()].as_mut().expect("a row of a started slot");
-            assert_eq!(kv.len(), part.position as usize);
-            kv.extend_from_slice(part.tokens);
+            let kv = self.store(part);
             progress.report(kv.len() as u64, 0)?;
             if part.wants_logits {
                 let next = match *kv.last().unwrap() {

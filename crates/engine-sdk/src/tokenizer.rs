@@ -170,6 +170,7 @@ impl Tokenize for Tokenizer {
         if text.len() > TEXT_BYTES_MAX {
             let message = format!("the text has {} bytes, more than {TEXT_BYTES_MAX}", text.len());
             return Err(Status::unsupported(reason::INVALID_PROMPT, message)
+                .with_param("text")
                 .with_numbers(text.len() as u64, TEXT_BYTES_MAX as u64));
         }
         check_literal(text, literal)?;
@@ -177,6 +178,7 @@ impl Tokenize for Tokenizer {
         let literal: Vec<Range<usize>> = literal.iter().filter(|l| !l.is_empty()).cloned().collect();
         self.run(text, &literal).map_err(|e| {
             Status::unsupported(reason::INVALID_PROMPT, format!("the text cannot be tokenized: {e}"))
+                .with_param("text")
         })
     }
 
@@ -208,7 +210,8 @@ fn check_literal(text: &str, literal: &[Range<usize>]) -> Result<(), Status> {
                     range.end,
                     text.len()
                 ),
-            ));
+            )
+            .with_param("literal"));
         }
         before = range.end;
     }

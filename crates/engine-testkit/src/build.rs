@@ -16,11 +16,13 @@ use crate::manifest::Manifest;
 
 mod c;
 mod place;
+mod version;
 
 pub use c::{compile_c_engine, compile_c_engine_with};
 use place::{replace_file, with_file_lock};
+pub use version::{engine_dir_as, install_engine};
 
-/// The engine folder of `echo`, `echo-c` or `gpt-oss`, built if it is not up to date.
+/// The engine folder of `echo`, `echo-c`, `fault` or `gpt-oss`, built if it is not up to date.
 ///
 /// # Panics
 /// When it cannot be built: a test that needs it has nothing else to do.

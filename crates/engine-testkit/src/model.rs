@@ -12,6 +12,15 @@ pub fn write_echo_model(dir: &Path, context_length: u32) -> Result<()> {
         .with_context(|| format!("cannot write to {}", dir.display()))
 }
 
+/// Writes a model of the engine that misbehaves; `fault` is what its own documentation says.
+pub fn write_fault_model(dir: &Path, context_length: u32, fault: &serde_json::Value) -> Result<()> {
+    let config = serde_json::json!({
+        "model_type": "fault", "max_position_embeddings": context_length, "fault": fault,
+    });
+    std::fs::write(dir.join("config.json"), config.to_string())
+        .with_context(|| format!("cannot write to {}", dir.display()))
+}
+
 /// Describes a folder as the node would: every file in it, its architecture from `config.json`.
 pub fn describe(dir: &Path, runtime: &str) -> Result<Model> {
     let dir = std::path::absolute(dir)?;

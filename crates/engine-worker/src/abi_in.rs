@@ -123,6 +123,7 @@ pub fn empty_status() -> abi::Status {
         available: 0,
         reason: [0; abi::REASON_BYTES],
         message: [0; abi::MESSAGE_BYTES],
+        param: [0; abi::PARAM_BYTES],
     }
 }
 
@@ -147,7 +148,8 @@ pub fn read_status(code: abi::Code, status: &abi::Status) -> Status {
     if message.is_empty() {
         message = "the engine gave no message".to_owned();
     }
-    Status { code, reason, message, needed: status.needed, available: status.available }
+    let param = Some(c_text(&status.param)).filter(|param| !param.is_empty());
+    Status { code, reason, message, needed: status.needed, available: status.available, param }
 }
 
 /// The plugin broke the contract in a way that could be noticed.

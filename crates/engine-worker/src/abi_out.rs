@@ -82,6 +82,7 @@ pub fn with_submit<R>(submit: &Submit, call: impl FnOnce(&abi::Submit) -> R) -> 
             literal_count: count(literal.len(), "literal ranges")?,
             token_count: count(tokens.len(), "prompt tokens")?,
             sampling,
+            cache_salt: submit.cache_salt,
         }))
     })?
 }

@@ -60,17 +60,30 @@ pub struct ProgressContext<'a> {
     inbox: &'a Inbox,
     outbox: &'a Outbox,
     phase: Phase,
-    sent: Cell<Option<Instant>>,
+    /// When the node last heard of the engine's thread; shared by all calls, so that steps too short to report anything
+    /// are seen too. `None`: report at once.
+    heard: &'a Heard,
+}
+
+/// When the node last heard of the engine's thread.
+pub type Heard = Cell<Option<Instant>>;
+
+/// Tells the node that the engine's thread lives, unless it has heard so a moment ago.
+pub fn sign_of_life(outbox: &Outbox, heard: &Heard, phase: Phase, done: u64, total: u64) {
+    let now = Instant::now();
+    if heard.get().is_none_or(|heard| now.duration_since(heard) >= PROGRESS_INTERVAL) {
+        heard.set(Some(now));
+        outbox.send(&ToNode::Progress { phase, done, total });
+    }
 }
 
 impl<'a> ProgressContext<'a> {
     /// The first report of a load is sent at once; a step says nothing before it takes long.
-    pub fn new(inbox: &'a Inbox, outbox: &'a Outbox, phase: Phase) -> ProgressContext<'a> {
-        let sent = match phase {
-            Phase::Load => None,
-            Phase::Step => Some(Instant::now()),
-        };
-        ProgressContext { inbox, outbox, phase, sent: Cell::new(sent) }
+    pub fn new(inbox: &'a Inbox, outbox: &'a Outbox, phase: Phase, heard: &'a Heard) -> ProgressContext<'a> {
+        if phase == Phase::Load {
+            heard.set(None);
+        }
+        ProgressContext { inbox, outbox, phase, heard }
     }
 
     /// The C side; valid while `self` is.
@@ -79,13 +92,10 @@ impl<'a> ProgressContext<'a> {
     }
 
     fn report(&self, done: u64, total: u64) -> u32 {
-        let now = Instant::now();
-        let due = self.sent.get().is_none_or(|sent| now.duration_since(sent) >= PROGRESS_INTERVAL);
-        let load_is_complete = self.phase == Phase::Load && total > 0 && done >= total;
-        if due || load_is_complete {
-            self.sent.set(Some(now));
-            self.outbox.send(&ToNode::Progress { phase: self.phase, done, total });
+        if self.phase == Phase::Load && total > 0 && done >= total {
+            self.heard.set(None);
         }
+        sign_of_life(self.outbox, self.heard, self.phase, done, total);
         u32::from(self.inbox.stopping())
     }
 }

@@ -48,7 +48,7 @@ impl Inbox {
                 ToWorker::Cancel { sequence } => self.cancel_now(*sequence),
                 _ => {}
             }
-            queue.text_bytes += text_bytes(&message);
+            queue.text_bytes += message.text_bytes();
             if queue.messages.len() >= MESSAGES_MAX || queue.text_bytes > TEXT_BYTES_MAX {
                 return Err(InboxFull);
             }
@@ -63,7 +63,7 @@ impl Inbox {
         let mut queue = lock(&self.queue);
         loop {
             if let Some(message) = queue.messages.pop_front() {
-                queue.text_bytes -= text_bytes(&message);
+                queue.text_bytes -= message.text_bytes();
                 return Some(message);
             }
             if !wait {
@@ -91,17 +91,6 @@ impl Inbox {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn text_bytes(message: &ToWorker) -> usize {
-    match message {
-        ToWorker::Tokenize { text, .. } => text.len(),
-        ToWorker::Submit(submit) => match &submit.prompt {
-            engine_protocol::Prompt::Text { text, .. } => text.len(),
-            engine_protocol::Prompt::Tokens(ids) => ids.len() * size_of::<u32>(),
-        },
-        _ => 0,
-    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! Started with the pipes as stdin and stdout. Before anything of the plugin runs they are moved to private handles,
 //! stdin reads nothing and stdout is stderr, so that whatever a plugin prints lands in the node's log and never in the
-//! protocol. Three threads: the first one is the engine's (every call into the plugin but `cancel`), one reads what
-//! the node sends, and whoever has something to say writes it under a lock, whole frames at a time.
+//! protocol. The first thread is the engine's (every call into the plugin but `cancel`), one reads what the node sends,
+//! one looks whether the node is still there, and whoever has something to say writes it under a lock, whole frames at a time.
 //!
 //! **Invariant:** the process ends when its node does. The reading thread ends it at the end of input whatever the
 //! engine is doing; on Linux the kernel kills it too. The library is never closed: the end of the process unloads it.
@@ -60,6 +60,8 @@ fn run() -> Result<(), WorkerError> {
     #[cfg(target_os = "linux")]
     lifetime::end_with_parent();
     let (input, output) = handshake::hello(pipes)?;
+    #[cfg(unix)]
+    lifetime::watch_parent().map_err(WorkerError::Thread)?;
     let outbox: &'static outbox::Outbox = Box::leak(Box::new(outbox::Outbox::new(output)));
     let inbox: &'static inbox::Inbox = Box::leak(Box::default());
     reader::start(input, inbox).map_err(WorkerError::Thread)?;

@@ -61,6 +61,28 @@ pub fn parent() -> Option<u32> {
     Some(std::os::unix::process::parent_id())
 }
 
+/// A second line behind the end of input and the kernel: a thread that looks whether the process still has the parent it
+/// began with. An engine that reads the pipe away, or a system that sends no signal, does not keep a worker alive.
+#[cfg(unix)]
+pub fn watch_parent() -> std::io::Result<()> {
+    use std::time::{Duration, Instant};
+    /// Two system calls a second; an orphan lives no longer than that.
+    const INTERVAL: Duration = Duration::from_secs(1);
+    let node = parent();
+    let watch = move || {
+        loop {
+            let next = Instant::now() + INTERVAL;
+            while let Some(left) = next.checked_duration_since(Instant::now()) {
+                std::thread::park_timeout(left);
+            }
+            if parent() != node {
+                end_without_flush(exit_code::NODE_GONE);
+            }
+        }
+    };
+    std::thread::Builder::new().name("parent-watch".to_owned()).spawn(watch).map(drop)
+}
+
 #[cfg(not(unix))]
 pub fn parent() -> Option<u32> {
     None

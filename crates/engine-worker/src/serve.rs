@@ -1,21 +1,27 @@
 //! The loop of the engine's thread: does what the node asks, steps while there is work, waits otherwise.
 
+use std::time::Instant;
+
 use engine_protocol::{
     CallId, Event, EventKind, FinishReason, LogLevel, Open, Phase, SequenceId, Status, StatusCode, Submit,
     ToNode, ToWorker,
 };
 
 use crate::abi_in::broken;
-use crate::callbacks::{ProgressContext, SinkContext};
+use crate::callbacks::{Heard, ProgressContext, SinkContext, sign_of_life};
 use crate::engine::{Engine, Running};
 use crate::error::WorkerError;
 use crate::inbox::Inbox;
 use crate::lifetime;
 use crate::outbox::Outbox;
 
+/// From this length on the node is told that a text is being worked on. Tokenizers take megabytes a second.
+const LONG_TEXT_BYTES: usize = 64 << 10;
+
 /// Returns when the node has asked for the end and the engine is closed.
 pub fn serve(inbox: &'static Inbox, outbox: &'static Outbox) -> Result<(), WorkerError> {
-    let mut server = Server { inbox, outbox, engine: None, running: Running::new() };
+    let heard = Heard::default();
+    let mut server = Server { inbox, outbox, engine: None, running: Running::new(), heard: &heard };
     loop {
         // Everything that waits is taken up before the next step, so that sequences join the batch together.
         let idle = server.running.is_empty();
@@ -29,22 +35,29 @@ pub fn serve(inbox: &'static Inbox, outbox: &'static Outbox) -> Result<(), Worke
     Ok(())
 }
 
-struct Server {
+struct Server<'a> {
     inbox: &'static Inbox,
     outbox: &'static Outbox,
     engine: Option<Engine>,
     running: Running,
+    heard: &'a Heard,
 }
 
-impl Server {
+impl Server<'_> {
     fn handle(&mut self, message: ToWorker) {
+        // While sequences decode the node gives the engine's thread little time between two signs of life. A long text has
+        // to be tokenized in one go.
+        if message.text_bytes() >= LONG_TEXT_BYTES {
+            self.heard.set(None);
+            sign_of_life(self.outbox, self.heard, Phase::Call, 0, 0);
+        }
         match message {
             ToWorker::Open(open) => self.open(&open),
             ToWorker::Estimate { call, model, settings } => self.answer(call, |engine| {
                 Ok(ToNode::Estimated { call, estimate: engine.estimate(&model, &settings)? })
             }),
             ToWorker::Load { call, model, settings, budget } => {
-                let progress = ProgressContext::new(self.inbox, self.outbox, Phase::Load);
+                let progress = ProgressContext::new(self.inbox, self.outbox, Phase::Load, self.heard);
                 self.answer(call, |engine| {
                     Ok(ToNode::Loaded { call, loaded: engine.load(&model, &settings, &budget, &progress)? })
                 });
@@ -116,11 +129,15 @@ impl Server {
 
     fn step(&mut self) {
         let Some(engine) = &mut self.engine else { return };
-        let progress = ProgressContext::new(self.inbox, self.outbox, Phase::Step);
+        let progress = ProgressContext::new(self.inbox, self.outbox, Phase::Step, self.heard);
         let mut sink = SinkContext { running: &mut self.running, events: Vec::new(), complaints: Vec::new() };
         let outcome = engine.step(&progress, &mut sink);
         let SinkContext { events, complaints, .. } = sink;
-        if !events.is_empty() {
+        if events.is_empty() {
+            // Steps of a long prompt give no events; that they go by is a sign of life.
+            sign_of_life(self.outbox, self.heard, Phase::Step, 0, 0);
+        } else {
+            self.heard.set(Some(Instant::now()));
             self.send_events(events);
         }
         for complaint in complaints {

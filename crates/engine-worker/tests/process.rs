@@ -43,6 +43,7 @@ fn submit(sequence: u64) -> Submit {
         request_id: "request".to_owned(),
         prompt: Prompt::Text { text: "hello".to_owned(), literal: Vec::new() },
         sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+        cache_salt: 0,
     }
 }
 

@@ -29,7 +29,7 @@ macro_rules! constants {
 pub fn facts() -> Facts {
     let mut facts = Facts::new();
     structs! { facts,
-        "llmr_status" = Status { struct_size, code, needed, available, reason, message }
+        "llmr_status" = Status { struct_size, code, needed, available, reason, message, param }
         "llmr_str" = Str { data, size }
         "llmr_bytes" = Bytes { data, size }
         "llmr_range" = Range { start, end }
@@ -49,14 +49,14 @@ pub fn facts() -> Facts {
         "llmr_loaded" = Loaded { struct_size, context_length, sequences_max, vocabulary_size, end_token_count, reserved, end_tokens }
         "llmr_tokens" = Tokens { struct_size, count, ids }
         "llmr_sampling" = Sampling { struct_size, flags, seed, temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty, top_k, tokens_max, tokens_min, logprobs, logit_bias_count, stop_count, stop_token_count, reserved, logit_bias, stop, stop_tokens, begin_with, begin_with_count, reserved2 }
-        "llmr_submit" = Submit { struct_size, prompt_kind, sequence, request_id, text, literal, tokens, literal_count, token_count, sampling }
+        "llmr_submit" = Submit { struct_size, prompt_kind, sequence, request_id, text, literal, tokens, literal_count, token_count, sampling, cache_salt }
         "llmr_event" = Event { struct_size, kind, sequence, prompt_tokens, cached_tokens, token_id, control, bytes, logprobs, logprob_count, finish_reason, completion_tokens, reserved, status }
         "llmr_event_sink" = EventSink { context, event }
         "llmr_stats" = Stats { struct_size, sequences_running, sequences_waiting, batch_sequences_max, steps, prompt_tokens, completion_tokens, kv_bytes_used, kv_bytes_total, memory, memory_count, reserved, details_json }
         "llmr_engine_api" = EngineApi { struct_size, abi_major, abi_minor, reserved, info, open, close, devices, estimate, load, unload, tokenize, submit, cancel, step, stats, get_extension }
     }
     constants! { facts,
-        ABI_MAJOR ABI_MINOR ENTRY_SYMBOL REASON_BYTES MESSAGE_BYTES LOGPROBS_MAX
+        ABI_MAJOR ABI_MINOR ENTRY_SYMBOL REASON_BYTES MESSAGE_BYTES PARAM_BYTES LOGPROBS_MAX
         REASON_CONTEXT_LENGTH_EXCEEDED REASON_EMPTY_PROMPT REASON_INVALID_PROMPT REASON_INVALID_SAMPLING
         REASON_INVALID_SETTINGS REASON_UNKNOWN_OPTION REASON_UNKNOWN_DEVICE REASON_UNSUPPORTED_MODEL
         REASON_MODEL_NOT_LOADED REASON_MODEL_ALREADY_LOADED REASON_SEQUENCE_EXISTS REASON_QUEUE_FULL

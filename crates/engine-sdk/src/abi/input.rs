@@ -104,8 +104,10 @@ unsafe fn text(text: c::Str, name: &str) -> Result<String, Status> {
 pub(super) unsafe fn prompt_text(prompt: c::Str) -> Result<String, Status> {
     // SAFETY: the caller's promise.
     let bytes = unsafe { slice(prompt.data.cast::<u8>(), prompt.size, "text") }?;
-    let text = std::str::from_utf8(bytes)
-        .map_err(|e| Status::unsupported(reason::INVALID_PROMPT, format!("the prompt is not UTF-8: {e}")))?;
+    let text = std::str::from_utf8(bytes).map_err(|e| {
+        Status::unsupported(reason::INVALID_PROMPT, format!("the prompt is not UTF-8: {e}"))
+            .with_param("text")
+    })?;
     Ok(text.to_owned())
 }
 
@@ -116,6 +118,7 @@ unsafe fn begin_with_text(text: c::Str) -> Result<String, Status> {
     let bytes = unsafe { slice(text.data.cast::<u8>(), text.size, "a text of begin_with") }?;
     let text = std::str::from_utf8(bytes).map_err(|e| {
         Status::unsupported(reason::INVALID_SAMPLING, format!("a text of begin_with is not UTF-8: {e}"))
+            .with_param("begin_with")
     })?;
     Ok(text.to_owned())
 }
@@ -193,6 +196,8 @@ pub(super) struct Submission {
     pub request_id: String,
     pub prompt: Prompt,
     pub sampling: Sampling,
+    /// Whose cached KV it may use.
+    pub cache_salt: u64,
 }
 
 /// # Safety
@@ -211,7 +216,7 @@ pub(super) unsafe fn submit(submit: *const c::Submit) -> Result<Submission, Stat
             }
             other => {
                 let message = format!("prompt_kind is {other}; it must be text (0) or tokens (1)");
-                return Err(Status::unsupported(reason::INVALID_PROMPT, message));
+                return Err(Status::unsupported(reason::INVALID_PROMPT, message).with_param("prompt_kind"));
             }
         };
         Ok(Submission {
@@ -219,6 +224,7 @@ pub(super) unsafe fn submit(submit: *const c::Submit) -> Result<Submission, Stat
             request_id: text(submit.request_id, "request_id")?,
             prompt,
             sampling: sampling(&sized(submit.sampling, "sampling")?)?,
+            cache_salt: submit.cache_salt,
         })
     }
 }
@@ -228,11 +234,11 @@ pub(super) unsafe fn submit(submit: *const c::Submit) -> Result<Submission, Stat
 unsafe fn sampling(from: &c::Sampling) -> Result<Sampling, Status> {
     if from.flags & !c::SAMPLING_IGNORE_END_TOKENS != 0 {
         let message = format!("flags is {:#x}, with bits that are not known", from.flags);
-        return Err(Status::unsupported(reason::INVALID_SAMPLING, message));
+        return Err(Status::unsupported(reason::INVALID_SAMPLING, message).with_param("flags"));
     }
     if from.logprobs < -1 {
         let message = format!("logprobs is {}; it must be -1 to {}", from.logprobs, c::LOGPROBS_MAX);
-        return Err(Status::unsupported(reason::INVALID_SAMPLING, message));
+        return Err(Status::unsupported(reason::INVALID_SAMPLING, message).with_param("logprobs"));
     }
     // SAFETY: the caller's promise.
     let (biases, stops, stop_tokens, begin_with) = unsafe {

@@ -218,8 +218,8 @@ impl<E: Engine> OnThread<E> {
     }
 
     pub fn submit(&mut self, submission: input::Submission) -> Result<(), Status> {
-        let input::Submission { sequence, request_id, prompt, sampling } = submission;
-        let submitted = self.runner()?.submit(sequence, prompt, sampling);
+        let input::Submission { sequence, request_id, prompt, sampling, cache_salt } = submission;
+        let submitted = self.runner()?.submit_salted(sequence, prompt, sampling, cache_salt);
         match &submitted {
             Ok(()) => log::line(
                 LogLevel::Debug,

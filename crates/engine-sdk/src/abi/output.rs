@@ -48,6 +48,7 @@ fn c_status(status: &Status) -> c::Status {
         available: status.available,
         reason: characters(&status.reason),
         message: characters(&status.message),
+        param: characters(&status.param),
     }
 }
 

@@ -23,7 +23,9 @@ fn words(event: &Event<'_>) -> String {
     let n = event.sequence;
     match event.kind {
         EventKind::Started { prompt_tokens, cached_tokens: 0 } => format!("{n} started {prompt_tokens}"),
-        EventKind::Started { .. } => unreachable!("there is no cache"),
+        EventKind::Started { prompt_tokens, cached_tokens } => {
+            format!("{n} started {prompt_tokens} cached {cached_tokens}")
+        }
         EventKind::Token { piece, .. } => {
             let control = if piece.control { " control" } else { "" };
             format!("{n} token {}{control}", String::from_utf8_lossy(piece.bytes))
@@ -329,4 +331,103 @@ fn end_is_a_token_like_any_other_in_the_prompt() {
     let mut runner = runner();
     runner.submit(1, Prompt::Tokens(vec![END]), greedy()).unwrap();
     assert_eq!(step(&mut runner).unwrap(), ["1 started 1", "1 token a"]);
+}
+
+fn paged(sequences_max: u32, blocks: u32) -> Runner<TestModel> {
+    Runner::new(TestModel::paged(sequences_max, 400, blocks)).unwrap()
+}
+
+fn details(runner: &Runner<TestModel>) -> serde_json::Value {
+    serde_json::from_str(&runner.memory().details_json).unwrap()
+}
+
+#[test]
+fn a_prompt_that_was_read_before_is_told_as_cached_to_its_caller_alone() {
+    let mut runner = paged(2, 100);
+    let mut ask = |sequence, salt| {
+        runner.submit_salted(sequence, text("some text that ends with x"), greedy(), salt).unwrap();
+        run(&mut runner)
+    };
+    let first = ask(1, 3);
+    assert_eq!(first[0], "1 started 26");
+    assert_eq!(ask(2, 4)[0], "2 started 26", "another caller");
+    let again = ask(3, 3);
+    assert_eq!(again[0], "3 started 26 cached 24");
+    let without_number = |events: &[String]| events.iter().map(|e| e[2..].to_owned()).collect::<Vec<_>>();
+    assert_eq!(without_number(&first[1..]), without_number(&again[1..]));
+    assert_eq!((slots_held(), runner.memory().kv_bytes_used), (0, 0));
+    assert_eq!(runner.memory().kv_bytes_total, 10_000);
+    assert_eq!(details(&runner)["kv"]["cached_tokens"], 24);
+    assert_eq!(details(&runner)["a"], 1, "the model's own figures stay");
+}
+
+#[test]
+fn a_sequence_that_gives_way_goes_on_as_if_nothing_had_been() {
+    let sampling =
+        |seed| Sampling { temperature: 2.0, seed, tokens_max: 150, ignore_end_tokens: true, ..greedy() };
+    let alone = |sequence: u64| {
+        let mut runner = paged(1, 100);
+        runner.submit(sequence, text("hello"), sampling(sequence)).unwrap();
+        run(&mut runner)
+    };
+    // 240 tokens of KV for three sequences of 155.
+    let mut runner = paged(3, 60);
+    for sequence in 1..=3 {
+        runner.submit(sequence, text("hello"), sampling(sequence)).unwrap();
+    }
+    let events = run(&mut runner);
+    for sequence in 1..=3u64 {
+        let of = format!("{sequence} ");
+        // Who comes first does not find what the others do.
+        let own: Vec<&String> = events.iter().filter(|e| e.starts_with(&of)).collect();
+        assert!(own[0].starts_with(&format!("{sequence} started 5")));
+        assert_eq!(own[1..], alone(sequence)[1..].iter().collect::<Vec<_>>());
+    }
+    assert!(details(&runner)["kv"]["preemptions"].as_u64().unwrap() > 0);
+    assert_eq!((slots_held(), runner.memory().kv_bytes_used), (0, 0));
+}
+
+#[test]
+fn cancelling_a_sequence_that_gave_way_ends_it_with_what_it_had() {
+    let sampling = Sampling { tokens_max: 150, ignore_end_tokens: true, ..greedy() };
+    let mut runner = paged(2, 40);
+    runner.submit(1, text("hello"), sampling.clone()).unwrap();
+    runner.submit(2, text("hallo"), sampling).unwrap();
+    let mut tokens = 0;
+    while details(&runner)["kv"]["preemptions"] == 0 {
+        tokens += step(&mut runner).unwrap().iter().filter(|e| e.starts_with("2 token")).count();
+    }
+    assert_eq!(slots_held(), 1);
+    runner.cancel(2);
+    assert_eq!(step(&mut runner).unwrap()[0], format!("2 finished Cancelled {tokens}"));
+    run(&mut runner);
+}
+
+#[test]
+fn a_sequence_that_grows_beyond_all_kv_fails_alone() {
+    let mut runner = paged(1, 4);
+    runner.submit(1, text("hello"), Sampling { ignore_end_tokens: true, ..greedy() }).unwrap();
+    runner.submit(2, text("y"), greedy()).unwrap();
+    let events = run(&mut runner);
+    assert!(events.contains(&"1 failed kv_full".to_owned()), "{events:?}");
+    assert_eq!(events.last().unwrap(), "2 finished Stop 2");
+    let status = runner.submit(3, text(&"-".repeat(16)), greedy()).unwrap_err();
+    assert_eq!((status.code, status.needed, status.available), (StatusCode::OomVram, 500, 400));
+    assert_eq!(slots_held(), 0);
+}
+
+#[test]
+fn nothing_is_found_again_after_a_failed_pass() {
+    let mut runner = paged(1, 40);
+    let ask = |runner: &mut Runner<TestModel>, sequence| {
+        runner.submit(sequence, text("some text that ends with x"), greedy()).unwrap();
+    };
+    ask(&mut runner, 1);
+    run(&mut runner);
+    ask(&mut runner, 2);
+    set_fault("status in forward");
+    step(&mut runner).unwrap_err();
+    set_fault("");
+    ask(&mut runner, 3);
+    assert_eq!(run(&mut runner)[0], "3 started 26");
 }

@@ -9,6 +9,11 @@ use anyhow::{Context as _, Result};
 /// Windows refuses to replace one that is in use.
 pub fn replace_file(from: &Path, to: &Path) -> Result<()> {
     let bytes = std::fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
+    replace_bytes(&bytes, to)
+}
+
+/// The same with bytes that are no file yet.
+pub fn replace_bytes(bytes: &[u8], to: &Path) -> Result<()> {
     if std::fs::read(to).is_ok_and(|old| old == bytes) {
         return Ok(());
     }

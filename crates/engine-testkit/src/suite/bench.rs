@@ -111,7 +111,7 @@ pub fn endless(tokens_max: u32) -> Sampling {
 
 pub fn submit(sequence: SequenceId, text: &str, sampling: Sampling) -> Submit {
     let prompt = Prompt::Text { text: text.to_owned(), literal: Vec::new() };
-    Submit { sequence, request_id: format!("conformance-{sequence}"), prompt, sampling }
+    Submit { sequence, request_id: format!("conformance-{sequence}"), prompt, sampling, cache_salt: 0 }
 }
 
 pub fn submit_tokens(sequence: SequenceId, tokens: Vec<u32>, sampling: Sampling) -> Submit {

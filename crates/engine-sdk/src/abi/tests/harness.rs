@@ -25,6 +25,7 @@ pub struct Said {
     pub code: c::Code,
     pub reason: String,
     pub message: String,
+    pub param: String,
     pub numbers: (u64, u64),
 }
 
@@ -36,6 +37,7 @@ pub fn empty_status() -> c::Status {
         available: 0,
         reason: [0; c::REASON_BYTES],
         message: [0; c::MESSAGE_BYTES],
+        param: [0; c::PARAM_BYTES],
     }
 }
 
@@ -47,6 +49,7 @@ pub fn said(status: &c::Status) -> Said {
         code: status.code,
         reason: text(&status.reason),
         message: text(&status.message),
+        param: text(&status.param),
         numbers: (status.needed, status.available),
     }
 }
@@ -371,6 +374,7 @@ pub fn c_submit(sequence: u64, prompt: &str, sampling: &c::Sampling) -> c::Submi
         literal_count: 0,
         token_count: 0,
         sampling,
+        cache_salt: 0,
     }
 }
 

@@ -64,7 +64,9 @@ fn a_model_loads_answers_and_goes() {
     assert_eq!((stats.kv_bytes_used, stats.kv_bytes_total, stats.memory_count), (1, 128, 1));
     // SAFETY: the engine's until the next call.
     let told = unsafe { (string((*stats.memory).device), string(stats.details_json)) };
-    assert_eq!(told, ("cpu".to_owned(), "{\"a\":1}".to_owned()));
+    let details: serde_json::Value = serde_json::from_str(&told.1).unwrap();
+    assert_eq!((&*told.0, &details["a"]), ("cpu", &serde_json::json!(1)), "the engine's own");
+    assert_eq!(details["prefill"]["gap_ms"], 200, "the scheduler's");
     assert_eq!(host.run(), ["9 token 122 z", "9 token 256 <|end|> control", "9 finished 0 3"]);
     host.unload();
     assert_eq!((models_held(), slots_held()), (0, 0));

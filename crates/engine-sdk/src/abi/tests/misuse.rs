@@ -144,6 +144,7 @@ fn fields_that_a_short_struct_does_not_cover_count_as_zero() {
     let said = host.submit_with(2, "x", &c::Sampling { struct_size: short, ..c_sampling() }).unwrap_err();
     assert_eq!(said.reason, "invalid_sampling");
     assert!(said.message.contains("top_p"), "{said:?}");
+    assert_eq!(said.param, "top_p");
 }
 
 #[test]

@@ -1,0 +1,112 @@
+//! How many prompt tokens a step may read while others decode, from how long steps took.
+//!
+//! A stream that decodes gets its next token a little later when its step also reads a piece of somebody's prompt. That
+//! added gap is bounded by a setting. How many tokens fit it depends on device, model and position, so it is measured:
+//! what a step took beyond a step that only decodes, against the tokens it read. The next chunk is the last one times
+//! target over measured. With a cost of a + b·n that settles where the cost is the target, from below without passing
+//! it, and follows a cost that grows with the position.
+//!
+//! **Invariant:** reads no clock; durations are arguments.
+
+use std::time::Duration;
+
+/// Tokens of the first chunk, when nothing is known of the device.
+pub const CHUNK_FIRST: u32 = 16;
+/// Tokens of a chunk at least, whatever the gap: a prompt has to arrive.
+pub const CHUNK_MIN: u32 = 4;
+/// The share of the gap that is aimed at; the rest is for steps that take longer than the one before.
+const TARGET_SHARE: f64 = 0.75;
+/// A chunk grows at most by this factor in a step.
+const GROWTH_MAX: f64 = 2.0;
+/// And shrinks at most by this one: one step that was held up by something else tells little.
+const SHRINK_MAX: f64 = 0.25;
+/// Weight of the newest step that only decodes in the mean of such steps.
+const DECODE_WEIGHT: f64 = 0.25;
+
+/// The state of one model's pace.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// Added to the time between two tokens of a stream, at most.
+    gap: Duration,
+    /// Tokens of the next chunk while others decode.
+    chunk: f64,
+    /// Whether a chunk beside others has been measured.
+    measured: bool,
+    /// Seconds of a step that only decodes, recent mean.
+    decode_seconds: Option<f64>,
+    /// Prompt tokens a second of the last chunk.
+    prefill_rate: Option<f64>,
+}
+
+impl Pace {
+    pub fn new(gap: Duration) -> Pace {
+        Pace { gap, chunk: f64::from(CHUNK_FIRST), measured: false, decode_seconds: None, prefill_rate: None }
+    }
+
+    pub fn gap(&self) -> Duration {
+        self.gap
+    }
+
+    /// Prompt tokens that the next step may read beside sequences that decode.
+    pub fn chunk(&self) -> u32 {
+        // Whole and far below 2^32: `note` keeps it below CHUNK_MOST.
+        self.chunk as u32
+    }
+
+    /// Prompt tokens a second, as last seen.
+    pub fn prefill_rate(&self) -> Option<f64> {
+        self.prefill_rate
+    }
+
+    /// Seconds of a step that only decodes.
+    pub fn decode_seconds(&self) -> Option<f64> {
+        self.decode_seconds
+    }
+
+    /// A step took so long, in which so many sequences decoded and so many prompt tokens were read.
+    pub fn note(&mut self, decoding: u32, prompt_tokens: u32, took: Duration) {
+        let took = took.as_secs_f64();
+        if prompt_tokens == 0 {
+            if decoding > 0 {
+                let mean = self.decode_seconds.unwrap_or(took);
+                self.decode_seconds = Some(mean + (took - mean) * DECODE_WEIGHT);
+            }
+            return;
+        }
+        let tokens = f64::from(prompt_tokens);
+        if decoding == 0 {
+            self.prefill_rate = rate(tokens, took);
+            if !self.measured && took > 0.0 {
+                // Nothing waited, so the chunk was a large one; a token of a small chunk costs more. Half of it is a guess.
+                self.set(tokens * self.target() / took / 2.0);
+            }
+            return;
+        }
+        let added = (took - self.decode_seconds.unwrap_or(0.0)).max(0.0);
+        self.prefill_rate = rate(tokens, added);
+        let ratio = if added > 0.0 { self.target() / added } else { GROWTH_MAX };
+        let fitting = tokens * ratio.clamp(SHRINK_MAX, GROWTH_MAX);
+        // What was less than a whole chunk, the end of a prompt, says nothing against a larger one.
+        if tokens >= self.chunk.floor() || added > self.target() || fitting > self.chunk {
+            self.set(fitting);
+            self.measured = true;
+        }
+    }
+
+    fn target(&self) -> f64 {
+        self.gap.as_secs_f64() * TARGET_SHARE
+    }
+
+    fn set(&mut self, chunk: f64) {
+        /// No step has as many tokens.
+        const CHUNK_MOST: f64 = 16_777_216.0;
+        self.chunk = chunk.clamp(f64::from(CHUNK_MIN), CHUNK_MOST);
+    }
+}
+
+fn rate(tokens: f64, seconds: f64) -> Option<f64> {
+    (seconds > 0.0).then(|| tokens / seconds)
+}
+
+#[cfg(test)]
+mod tests;

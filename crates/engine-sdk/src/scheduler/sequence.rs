@@ -1,0 +1,70 @@
+//! One sequence as the scheduler sees it: its tokens, how far they are in the KV, and where it is.
+
+use super::SequenceId;
+use crate::{
+    Slot,
+    kv::{cache::SequenceKv, prefix::Chain},
+};
+
+/// Prompt and answer are one list: a sequence that gave way reads both again, and nobody notices.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub id: SequenceId,
+    /// Counts submissions; the younger of two sequences has the larger one.
+    pub arrival: u64,
+    /// The prompt, then the answer; the last token of the answer is not in the KV yet.
+    pub tokens: Vec<u32>,
+    pub prompt_tokens: u32,
+    pub answer_max: u32,
+    /// Hashes of its whole blocks.
+    pub chain: Chain,
+    /// It has been admitted before.
+    pub started: bool,
+    pub place: Place,
+}
+
+#[derive(Debug)]
+pub(super) enum Place {
+    Waiting,
+    Running(Running),
+}
+
+#[derive(Debug)]
+pub(super) struct Running {
+    pub slot: Slot,
+    /// None where the model keeps its KV by itself.
+    pub kv: Option<SequenceKv>,
+    /// Positions that are in the KV.
+    pub read: u32,
+    /// Positions more that the step under way reads.
+    pub planned: u32,
+}
+
+impl Sequence {
+    /// Positions that it has tokens for.
+    pub fn length(&self) -> u32 {
+        u32::try_from(self.tokens.len()).expect("a sequence fits the context")
+    }
+
+    /// Tokens of its answer.
+    pub fn answered(&self) -> u32 {
+        self.length() - self.prompt_tokens
+    }
+
+    /// Positions it uses at most.
+    pub fn tokens_max(&self) -> u32 {
+        self.prompt_tokens + self.answer_max
+    }
+
+    /// Positions that have to be readable at once for it to be admitted: all it has, and `reserve` tokens to come.
+    pub fn wanted(&self, reserve: u32) -> u32 {
+        self.length().saturating_add(reserve).min(self.tokens_max())
+    }
+}
+
+impl Running {
+    /// Tokens it has still to read: 1 for a sequence that decodes.
+    pub fn left(&self, length: u32) -> u32 {
+        length - self.read
+    }
+}
