@@ -5,6 +5,7 @@ use std::sync::Arc;
 use engine_sdk::{Batch, DeviceBytes, Logits, MemoryUse, Model, ModelSpec, Progress, Slot, Status, Tokenize};
 
 use crate::KV_BYTES_PER_TOKEN;
+use crate::pace::Pace;
 use crate::tokens::{ByteTokens, END, SPACE, VOCABULARY};
 
 const LOGIT_ECHO: f32 = 20.0;
@@ -13,6 +14,8 @@ const LOGIT_SPACE: f32 = 10.0;
 pub struct EchoModel {
     spec: ModelSpec,
     slots: Vec<History>,
+    pace: Pace,
+    device: String,
 }
 
 /// What a slot has seen.
@@ -24,7 +27,13 @@ struct History {
 }
 
 impl EchoModel {
-    pub fn new(context_length: u32, sequences_max: u32, batch_tokens_max: u32) -> EchoModel {
+    pub fn new(
+        device: &str,
+        context_length: u32,
+        sequences_max: u32,
+        batch_tokens_max: u32,
+        pace: Pace,
+    ) -> EchoModel {
         EchoModel {
             spec: ModelSpec {
                 vocabulary_size: VOCABULARY,
@@ -34,6 +43,8 @@ impl EchoModel {
                 end_tokens: vec![END],
             },
             slots: (0..sequences_max).map(|_| History::default()).collect(),
+            pace,
+            device: device.to_owned(),
         }
     }
 }
@@ -71,6 +82,7 @@ impl Model for EchoModel {
         logits: &mut Logits<'_>,
         progress: &mut Progress<'_>,
     ) -> Result<(), Status> {
+        self.pace.wait();
         let mut written = 0;
         for (done, row) in (0..).zip(batch.rows()) {
             progress.report(done, batch.len() as u64)?;
@@ -91,7 +103,7 @@ impl Model for EchoModel {
     fn memory(&self) -> MemoryUse {
         let used = self.slots.iter().map(|s| s.tokens.len() as u64 * KV_BYTES_PER_TOKEN).sum();
         MemoryUse {
-            devices: vec![DeviceBytes { device: "cpu".to_owned(), bytes: used }],
+            devices: vec![DeviceBytes { device: self.device.clone(), bytes: used }],
             kv_bytes_used: used,
             kv_bytes_total: u64::from(self.spec.sequences_max)
                 * u64::from(self.spec.context_length)

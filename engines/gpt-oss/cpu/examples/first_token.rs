@@ -1,15 +1,15 @@
 //! Measures a checkpoint on this machine: load, time to first token, tokens per second, private memory.
 //!
 //! `cargo run --release -p gpt-oss-cpu --example first_token -- DIR [--name 20b] [--date D] [--commit C] [--prompt 64]
-//! [--tokens 32] [--threads N] [--isa scalar|avx2|avx512]`. The output is one JSON object a row, in the form of
-//! `bench/results`. Run it twice: the second time the disk cache is warm.
+//! [--tokens 32] [--threads N] [--isa scalar|avx2|avx512] [--deterministic yes]`. The output is one JSON object a row, in
+//! the form of `bench/results`. Run it twice: the second time the disk cache is warm.
 
 use std::convert::Infallible;
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use gpt_oss_cpu::{CpuModel, Isa, Mapped, Pool, Span};
+use gpt_oss_cpu::{CpuModel, Isa, Mapped, Pool, Sequences};
 use gpt_oss_model::Store;
 
 /// Sequences of the row that decodes several at once.
@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(arguments.next().ok_or("name the folder of a checkpoint")?);
     let (mut name, mut date, mut commit) = ("20b".to_owned(), String::new(), String::new());
     let (mut prompt, mut tokens, mut isa) = (64usize, 32usize, Isa::detect());
+    let mut deterministic = false;
     let mut threads = std::thread::available_parallelism()?.get();
     while let Some(key) = arguments.next() {
         let value = arguments.next().ok_or("a value is missing")?;
@@ -35,6 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--prompt" => prompt = value.parse()?,
             "--tokens" => tokens = value.parse()?,
             "--threads" => threads = value.parse()?,
+            "--deterministic" => deterministic = value == "yes",
             "--isa" => {
                 let known = [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().find(|i| i.as_str() == value);
                 isa = known.ok_or("isa is scalar, avx2 or avx512")?;
@@ -61,43 +63,40 @@ fn main() -> Result<(), Box<dyn Error>> {
     let load_seconds = start.elapsed().as_secs_f64();
     let pool = Pool::new(threads)?;
     let read_rate = read_rate(&pool, &store);
-    let model = CpuModel::new(store, pool, isa);
+    let mut model = CpuModel::new(store, pool, isa);
+    if deterministic {
+        model = model.deterministic();
+    }
 
     let vocabulary = model.config().vocabulary;
     let ids: Vec<u32> = (0..prompt as u32).map(|i| (i * 7919 + 13) % vocabulary as u32).collect();
-    let mut caches: Vec<_> = (0..TOGETHER).map(|_| Some(model.new_kv(prompt + tokens))).collect();
+    let mut caches = Sequences::new(model.kv_shape(), TOGETHER, prompt + tokens);
     let mut logits = vec![0.0; vocabulary];
     let start = Instant::now();
-    let spans = [Span { sequence: 0, tokens: &ids, wants_logits: true }];
-    run(&model, &spans, &mut caches, &mut logits);
+    run(&model, &[(0, &ids, true)], &mut caches, &mut logits);
     let mut next = [argmax(&logits)];
     let first_token_seconds = start.elapsed().as_secs_f64();
 
     let mut gaps = Vec::new();
     for _ in 1..tokens {
         let start = Instant::now();
-        let spans = [Span { sequence: 0, tokens: &next, wants_logits: true }];
-        run(&model, &spans, &mut caches, &mut logits);
+        run(&model, &[(0, &next, true)], &mut caches, &mut logits);
         next = [argmax(&logits)];
         gaps.push(start.elapsed().as_secs_f64());
     }
 
     let mut logits = vec![0.0; TOGETHER * vocabulary];
     for sequence in 1..TOGETHER {
-        let spans = [Span { sequence, tokens: &ids[..1], wants_logits: false }];
-        run(&model, &spans, &mut caches, &mut []);
+        run(&model, &[(sequence, &ids[..1], false)], &mut caches, &mut []);
     }
-    caches[0] = Some(model.new_kv(prompt + tokens));
+    caches.clear(0);
     let mut next: Vec<[u32; 1]> = (0..TOGETHER as u32).map(|s| [s * 101 % vocabulary as u32]).collect();
     let mut together = Vec::new();
     for _ in 0..tokens.min(prompt + tokens - 1) {
         let start = Instant::now();
-        let spans: Vec<Span<'_>> = next
-            .iter()
-            .enumerate()
-            .map(|(sequence, tokens)| Span { sequence, tokens, wants_logits: true })
-            .collect();
-        run(&model, &spans, &mut caches, &mut logits);
+        let parts: Vec<_> =
+            next.iter().enumerate().map(|(sequence, tokens)| (sequence, &tokens[..], true)).collect();
+        run(&model, &parts, &mut caches, &mut logits);
         next = logits.chunks_exact(vocabulary).map(|l| [argmax(l)]).collect();
         together.push(start.elapsed().as_secs_f64());
     }
@@ -129,8 +128,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn run(model: &CpuModel, spans: &[Span<'_>], caches: &mut [Option<gpt_oss_cpu::Kv>], logits: &mut [f32]) {
-    let result: Result<(), Infallible> = model.forward(spans, caches, logits, |_, _| Ok(()));
+fn run(model: &CpuModel, parts: &[(usize, &[u32], bool)], caches: &mut Sequences, logits: &mut [f32]) {
+    let result: Result<(), Infallible> = caches.forward(model, parts, logits, |_, _| Ok(()));
     match result {
         Ok(()) => {}
     }

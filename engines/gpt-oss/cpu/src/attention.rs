@@ -7,7 +7,7 @@ use crate::pool::Pool;
 /// What attention needs of one row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttentionRow<'a> {
-    pub(crate) kv: &'a LayerKv,
+    pub(crate) kv: LayerKv<'a>,
     pub(crate) position: usize,
 }
 

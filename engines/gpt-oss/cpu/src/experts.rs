@@ -105,7 +105,7 @@ fn activate(
         let mut first = rows.start;
         for block in visits[rows].chunks(TOKEN_BLOCK) {
             let vectors: Vec<&[f32]> = block.iter().map(|v| tokens.row(v.token)).collect();
-            multiply(compute.isa, weights, &vectors, &mut |row, t, product| {
+            multiply(compute.isa, compute.order, weights, &vectors, &mut |row, t, product| {
                 products[t * 2 * columns.len() + row] = product + bias.get(2 * columns.start + row);
             });
             for (t, products) in products.chunks_exact(2 * columns.len()).take(block.len()).enumerate() {
@@ -154,7 +154,7 @@ fn project(
             for start in (first..end).step_by(TOKEN_BLOCK) {
                 let block = start..(start + TOKEN_BLOCK).min(end);
                 let vectors: Vec<&[f32]> = block.map(|v| acts.row(v)).collect();
-                multiply(compute.isa, weights, &vectors, &mut |row, t, product| {
+                multiply(compute.isa, compute.order, weights, &vectors, &mut |row, t, product| {
                     let visit = visits[start + t];
                     let value = product + bias.get(columns.start + row);
                     tile.row(visit.token)[row] += visit.weight * value;

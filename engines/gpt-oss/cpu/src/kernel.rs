@@ -64,6 +64,15 @@ impl Isa {
     }
 }
 
+/// In which order products are added up, which decides the last bits of a sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Whatever is fastest for so many vectors.
+    Fastest,
+    /// The same for every vector, however many others there are.
+    Invariant,
+}
+
 /// Rows of weights as they are stored.
 #[derive(Debug, Clone, Copy)]
 pub enum Rows<'a> {
@@ -114,18 +123,28 @@ impl<'a> Rows<'a> {
 ///
 /// # Panics
 /// When a vector is not as long as [`split_len`] of the columns, or the processor lacks `isa`.
-pub fn multiply(isa: Isa, rows: Rows<'_>, vectors: &[&[f32]], out: &mut dyn FnMut(usize, usize, f32)) {
+pub fn multiply(
+    isa: Isa,
+    order: Order,
+    rows: Rows<'_>,
+    vectors: &[&[f32]],
+    out: &mut dyn FnMut(usize, usize, f32),
+) {
     let length = split_len(rows.columns());
     assert!(vectors.iter().all(|v| v.len() == length), "vectors of another length than the rows");
     assert!(isa.is_available(), "this processor has no {}", isa.as_str());
     match isa {
+        // Only AVX-512 has an order of its own for a single vector.
         Isa::Scalar => drive::<scalar::Kernel>(rows, vectors, out),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => drive::<avx2::Kernel>(rows, vectors, out),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => drive::<avx512::Kernel>(rows, vectors, out),
+        Isa::Avx512 => match order {
+            Order::Fastest => drive::<avx512::Kernel<false>>(rows, vectors, out),
+            Order::Invariant => drive::<avx512::Kernel<true>>(rows, vectors, out),
+        },
         #[cfg(not(target_arch = "x86_64"))]
-        Isa::Avx2 | Isa::Avx512 => unreachable!("asserted to be available above"),
+        Isa::Avx2 | Isa::Avx512 => unreachable!("asserted to be available above, for {order:?} too"),
     }
 }
 

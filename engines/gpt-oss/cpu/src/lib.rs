@@ -22,8 +22,8 @@ pub mod model;
 #[expect(unsafe_code, reason = "threads borrow what the caller's stack and one array hold")]
 pub mod pool;
 
-pub use kernel::Isa;
-pub use kv::Kv;
+pub use kernel::{Isa, Order};
+pub use kv::{BLOCK_TOKENS, Kv, KvShape, Sequences, Table};
 pub use mapped::Mapped;
 pub use model::{CpuModel, Needs, Span};
 pub use pool::Pool;

@@ -2,7 +2,7 @@
 
 use gpt_oss_model::Bf16;
 
-use crate::kernel::{Isa, Rows, multiply, split, split_len};
+use crate::kernel::{Isa, Order, Rows, multiply, split, split_len};
 use crate::pool::Pool;
 
 /// Weights of one task. Small enough to share out evenly, large enough that claiming a task costs nothing.
@@ -15,6 +15,7 @@ pub(crate) const TOKEN_BLOCK: usize = 64;
 pub(crate) struct Compute<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) isa: Isa,
+    pub(crate) order: Order,
 }
 
 /// Vectors of several tokens in split order.
@@ -79,11 +80,17 @@ pub(crate) fn linear(
     compute.pool.tiles(out, weights.count(), &[count], columns, |tile| {
         let rows = tile.columns();
         for (block, vectors) in vectors.chunks(TOKEN_BLOCK).enumerate() {
-            multiply(compute.isa, weights.slice(rows.clone()), vectors, &mut |row, t, product| {
-                let value = product + bias.map_or(0.0, |b| b.get(rows.start + row));
-                let out = &mut tile.row(block * TOKEN_BLOCK + t)[row];
-                *out = if add { *out + value } else { value };
-            });
+            multiply(
+                compute.isa,
+                compute.order,
+                weights.slice(rows.clone()),
+                vectors,
+                &mut |row, t, product| {
+                    let value = product + bias.map_or(0.0, |b| b.get(rows.start + row));
+                    let out = &mut tile.row(block * TOKEN_BLOCK + t)[row];
+                    *out = if add { *out + value } else { value };
+                },
+            );
         }
     });
 }

@@ -9,8 +9,8 @@ use gpt_oss_model::{Bf16, GptOssConfig, Store, Weights};
 
 use crate::attention::{AttentionRow, attend};
 use crate::experts::{ExpertMatrix, ExpertWeights, mix};
-use crate::kernel::{Isa, Rows};
-use crate::kv::Kv;
+use crate::kernel::{Isa, Order, Rows};
+use crate::kv::{Kv, KvShape, Table};
 use crate::linear::{Compute, SplitRows, linear, token_ends};
 use crate::mapped::Mapped;
 use crate::math::rms_norm;
@@ -29,15 +29,19 @@ pub struct CpuModel {
     head: Place,
     pool: Pool,
     isa: Isa,
+    order: Order,
 }
 
 /// Consecutive new tokens of one sequence.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'a> {
-    /// Index into the caches given to [`CpuModel::forward`]. At most one span has it.
-    pub sequence: usize,
+    /// Of the first of the tokens.
+    pub position: usize,
     /// Not empty, and below the vocabulary.
     pub tokens: &'a [u32],
+    /// Of each group of the [`KvShape`]: where keys and values of all positions are that a token looks at, its own
+    /// included. No other span writes to the blocks in which the tokens' own are.
+    pub tables: &'a [Table<'a>],
     /// Whether the logits after the last token are wanted.
     pub wants_logits: bool,
 }
@@ -67,7 +71,8 @@ struct LayerRanges {
 /// What a forward pass needs to know of one of its rows.
 #[derive(Debug, Clone, Copy)]
 struct RowPlace {
-    sequence: usize,
+    /// Number of its span.
+    span: usize,
     position: usize,
     wants_logits: bool,
 }
@@ -89,7 +94,15 @@ impl CpuModel {
             store,
             pool,
             isa,
+            order: Order::Fastest,
         }
+    }
+
+    /// The result of a row has the same bits whatever rows are beside it and however its sequence is cut, at the cost
+    /// of a slower single sequence with AVX-512.
+    #[must_use]
+    pub fn deterministic(self) -> CpuModel {
+        CpuModel { order: Order::Invariant, ..self }
     }
 
     pub fn store(&self) -> &Store<Mapped> {
@@ -108,37 +121,37 @@ impl CpuModel {
         self.pool.threads()
     }
 
-    /// An empty cache for a sequence of at most `tokens_max` positions.
-    pub fn new_kv(&self, tokens_max: usize) -> Kv {
-        Kv::new(self.config(), tokens_max)
+    /// How its keys and values lie in blocks.
+    pub fn kv_shape(&self) -> KvShape {
+        KvShape::of(self.config())
     }
 
-    /// Runs the tokens of all spans through the model, appends to their caches, and writes the logits of the spans
+    /// Runs the tokens of all spans through the model, stores their keys and values, and writes the logits of the spans
     /// that want them, in order, to `logits`: (wanting spans, vocabulary). `each_layer(done, total)` is called after
     /// every layer; with an error from it the pass ends there.
     ///
     /// # Errors
-    /// What `each_layer` gave. The caches then hold garbage and must be thrown away.
+    /// What `each_layer` gave. The tokens' own places then hold garbage.
     ///
     /// # Panics
-    /// When a cache is missing or would grow beyond its `tokens_max`, a token is beyond the vocabulary, or `logits` is
-    /// of another size.
+    /// When a table lacks a position that is looked at, a token is beyond the vocabulary, or `logits` is of another
+    /// size.
     pub fn forward<E>(
         &self,
         spans: &[Span<'_>],
-        caches: &mut [Option<Kv>],
+        kv: &mut Kv,
         logits: &mut [f32],
         mut each_layer: impl FnMut(u64, u64) -> Result<(), E>,
     ) -> Result<(), E> {
         let config = self.config();
         let wanted = spans.iter().filter(|s| s.wants_logits).count();
         assert_eq!(logits.len(), wanted * config.vocabulary, "logits of another size");
-        let mut rows = begin(spans, caches);
+        let mut rows = begin(spans, kv);
         let mut x = self.embed(spans);
         let total = self.layers.len() as u64 + 1;
         for (n, layer) in self.layers.iter().enumerate() {
             let last = n + 1 == self.layers.len();
-            let mixed = self.attention(n, layer, &rows, &x, caches);
+            let mixed = self.attention(n, layer, spans, &rows, &x, kv);
             if last {
                 // Nobody looks at the other rows any more: their keys and values are stored.
                 keep_wanted(&mut rows, &mut x, config.hidden);
@@ -153,11 +166,6 @@ impl CpuModel {
         if wanted > 0 {
             let t = self.normed(&self.norm, &x);
             linear(self.compute(), self.rows(&self.head, config.hidden), None, &t, false, logits);
-        }
-        for span in spans {
-            if let Some(kv) = &mut caches[span.sequence] {
-                kv.trim();
-            }
         }
         each_layer(total, total)
     }
@@ -180,9 +188,10 @@ impl CpuModel {
         &self,
         n: usize,
         layer: &LayerRanges,
+        spans: &[Span<'_>],
         rows: &[RowPlace],
         x: &[f32],
-        caches: &mut [Option<Kv>],
+        kv: &mut Kv,
     ) -> Vec<f32> {
         let GptOssConfig { hidden, head_dim, kv_heads, .. } = *self.config();
         let (query_width, kv_width) = (self.config().query_width(), self.config().kv_width());
@@ -202,17 +211,14 @@ impl CpuModel {
         };
         for ((row, k), v) in rows.iter().zip(k.chunks_exact_mut(kv_width)).zip(v.chunks_exact(kv_width)) {
             heads(k, row.position);
-            cache(caches, row.sequence).layer_mut(n).store(row.position, k, v);
+            kv.store(n, spans[row.span].tables, row.position, k, v);
         }
         self.pool.tiles(&mut q, query_width, &token_ends(rows.len()), query_width, |tile| {
             tile.rows().for_each(|row| heads(tile.row(row), rows[row].position));
         });
         let rows: Vec<AttentionRow<'_>> = rows
             .iter()
-            .map(|row| {
-                let kv = caches[row.sequence].as_ref().expect("begin found every cache");
-                AttentionRow { kv: kv.layer(n), position: row.position }
-            })
+            .map(|row| AttentionRow { kv: kv.layer(n, spans[row.span].tables), position: row.position })
             .collect();
         let mut out = vec![0.0; q.len()];
         let sinks = self.bf16(&layer.sinks).to_vec();
@@ -259,7 +265,7 @@ impl CpuModel {
     }
 
     fn compute(&self) -> Compute<'_> {
-        Compute { pool: &self.pool, isa: self.isa }
+        Compute { pool: &self.pool, isa: self.isa, order: self.order }
     }
 
     fn bytes(&self, place: &Place) -> &[u8] {
@@ -303,21 +309,14 @@ impl LayerRanges {
     }
 }
 
-fn cache(caches: &mut [Option<Kv>], sequence: usize) -> &mut Kv {
-    caches[sequence].as_mut().expect("a span names a sequence that has a cache")
-}
-
-/// Makes room in the caches and says where each row is.
-fn begin(spans: &[Span<'_>], caches: &mut [Option<Kv>]) -> Vec<RowPlace> {
+/// Gives memory to the blocks that are written to, and says where each row is.
+fn begin(spans: &[Span<'_>], kv: &mut Kv) -> Vec<RowPlace> {
     let mut rows = Vec::new();
-    for span in spans {
-        let kv = cache(caches, span.sequence);
-        let start = kv.len();
-        let end = start + span.tokens.len();
-        assert!(end <= kv.tokens_max, "{end} positions in a cache for {}", kv.tokens_max);
-        kv.grow(span.tokens.len());
-        rows.extend((start..end).map(|position| RowPlace {
-            sequence: span.sequence,
+    for (number, span) in spans.iter().enumerate() {
+        let end = span.position + span.tokens.len();
+        kv.provide(span.tables, span.position..end);
+        rows.extend((span.position..end).map(|position| RowPlace {
+            span: number,
             position,
             wants_logits: span.wants_logits && position + 1 == end,
         }));

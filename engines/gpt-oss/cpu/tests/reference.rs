@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
-use gpt_oss_cpu::{CpuModel, Isa, Kv, Mapped, Pool, Span};
+use gpt_oss_cpu::{CpuModel, Isa, Kv, Mapped, Pool, Sequences, Span, Table};
 use gpt_oss_model::{Oracle, Store};
 use serde::Deserialize;
 
@@ -25,10 +25,13 @@ fn open(dir: &Path, isa: Isa, threads: usize) -> CpuModel {
     CpuModel::new(store.unwrap(), Pool::new(threads).unwrap(), isa)
 }
 
-fn forward(model: &CpuModel, spans: &[Span<'_>], caches: &mut [Option<Kv>]) -> Vec<f32> {
-    let wanted = spans.iter().filter(|s| s.wants_logits).count();
+/// Some tokens of a sequence, and whether the logits after the last are wanted.
+type Part<'a> = (usize, &'a [u32], bool);
+
+fn forward(model: &CpuModel, parts: &[Part<'_>], sequences: &mut Sequences) -> Vec<f32> {
+    let wanted = parts.iter().filter(|p| p.2).count();
     let mut logits = vec![f32::NAN; wanted * model.config().vocabulary];
-    let ok: Result<(), Infallible> = model.forward(spans, caches, &mut logits, |_, _| Ok(()));
+    let ok: Result<(), Infallible> = sequences.forward(model, parts, &mut logits, |_, _| Ok(()));
     ok.unwrap();
     logits
 }
@@ -75,21 +78,20 @@ fn check_shape(shape: &str, isa: Isa) {
         let expected: Vec<f32> = floats.iter().map(|b| f32::from_le_bytes(*b)).collect();
         let tokens: Vec<u32> = prompt.token_ids.iter().chain(&prompt.greedy).copied().collect();
 
-        let mut caches = [Some(model.new_kv(tokens.len()))];
+        let mut caches = Sequences::new(model.kv_shape(), 1, tokens.len());
         let mut start = 0;
         for (position, expected) in prompt.positions.iter().zip(expected.chunks_exact(vocabulary)) {
-            let span = Span { sequence: 0, tokens: &tokens[start..=*position], wants_logits: true };
-            let error = difference(&forward(&model, &[span], &mut caches), expected);
+            let part = (0, &tokens[start..=*position], true);
+            let error = difference(&forward(&model, &[part], &mut caches), expected);
             assert!(error < TOLERANCE, "{shape} {isa:?} {}: {position} is off by {error}", prompt.name);
             start = position + 1;
         }
 
-        let mut caches = [Some(model.new_kv(tokens.len()))];
+        let mut caches = Sequences::new(model.kv_shape(), 1, tokens.len());
         let mut span = &prompt.token_ids[..];
         for (i, expected) in prompt.greedy.iter().enumerate() {
-            let spans = [Span { sequence: 0, tokens: span, wants_logits: true }];
             assert_eq!(
-                argmax(&forward(&model, &spans, &mut caches)),
+                argmax(&forward(&model, &[(0, span, true)], &mut caches)),
                 *expected,
                 "{shape} {}: {i}",
                 prompt.name
@@ -130,11 +132,10 @@ fn the_demo_model_answers_as_recorded() {
     assert_eq!(demo.prompts.len(), 25);
     let model = open(&dir, Isa::detect(), 2);
     let vocabulary = model.config().vocabulary;
-    let mut caches: Vec<Option<Kv>> = demo.prompts.iter().map(|_| Some(model.new_kv(1024))).collect();
+    let mut caches = Sequences::new(model.kv_shape(), demo.prompts.len(), 1024);
     let mut answers: Vec<Vec<u32>> = Vec::new();
     for (sequence, prompt) in demo.prompts.iter().enumerate() {
-        let spans = [Span { sequence, tokens: &prompt.prompt_token_ids, wants_logits: true }];
-        let logits = forward(&model, &spans, &mut caches);
+        let logits = forward(&model, &[(sequence, &prompt.prompt_token_ids, true)], &mut caches);
         for (id, expected) in &prompt.top20_at_prompt_end {
             assert!((logits[*id] - expected).abs() < TOLERANCE, "{}: logit {id}", prompt.name);
         }
@@ -148,12 +149,9 @@ fn the_demo_model_answers_as_recorded() {
             break;
         }
         let last: Vec<[u32; 1]> = running.iter().map(|&s| [*answers[s].last().unwrap()]).collect();
-        let spans: Vec<Span<'_>> = running
-            .iter()
-            .zip(&last)
-            .map(|(&sequence, tokens)| Span { sequence, tokens, wants_logits: true })
-            .collect();
-        let logits = forward(&model, &spans, &mut caches);
+        let parts: Vec<Part<'_>> =
+            running.iter().zip(&last).map(|(&sequence, tokens)| (sequence, &tokens[..], true)).collect();
+        let logits = forward(&model, &parts, &mut caches);
         for (&s, logits) in running.iter().zip(logits.chunks_exact(vocabulary)) {
             answers[s].push(argmax(logits));
         }
@@ -176,30 +174,77 @@ fn chunks_and_neighbours_do_not_change_the_result() {
         expected = oracle.forward(&mut cache, *token);
     }
     for chunk in [1, 7, 64, 149, 150] {
-        let mut caches = [Some(model.new_kv(150)), Some(model.new_kv(150))];
+        let mut caches = Sequences::new(model.kv_shape(), 2, 150);
         let mut logits = Vec::new();
         for (i, tokens) in tokens.chunks(chunk).enumerate() {
             let other = [i as u32];
-            let spans = [
-                Span { sequence: 1, tokens: &other, wants_logits: false },
-                Span { sequence: 0, tokens, wants_logits: true },
-            ];
-            logits = forward(&model, &spans, &mut caches);
+            logits = forward(&model, &[(1, &other, false), (0, tokens, true)], &mut caches);
         }
         let error = difference(&logits, &expected);
         assert!(error < TOLERANCE, "chunks of {chunk}: off by {error}");
     }
 }
 
+/// With `deterministic` it makes no difference at all, down to the last bit.
+#[test]
+fn deterministic_results_have_the_same_bits_however_they_are_batched() {
+    let dir = root().join("tests/fixtures/gpt-oss/tiny");
+    for isa in ALL.into_iter().filter(|isa| isa.is_available()) {
+        let model = open(&dir, isa, 2).deterministic();
+        let tokens: Vec<u32> = (0..150).map(|i| (i * 37 + 11) % 1000).collect();
+        let run = |chunk: usize, neighbours: usize| {
+            let mut caches = Sequences::new(model.kv_shape(), 1 + neighbours, 300);
+            let mut logits = Vec::new();
+            for (i, tokens) in tokens.chunks(chunk).enumerate() {
+                let others: Vec<Vec<u32>> =
+                    (0..neighbours).map(|n| vec![(i * 7 + n) as u32 % 1000; 1 + (i + n) % 2]).collect();
+                let mut parts: Vec<Part<'_>> =
+                    others.iter().enumerate().map(|(n, o)| (1 + n, &o[..], n % 2 == 0)).collect();
+                parts.insert(neighbours / 2, (0, tokens, true));
+                let all = forward(&model, &parts, &mut caches);
+                let row = parts.iter().take(neighbours / 2).filter(|p| p.2).count();
+                let vocabulary = model.config().vocabulary;
+                logits = all[row * vocabulary..][..vocabulary].to_vec();
+            }
+            logits.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+        };
+        let alone = run(150, 0);
+        for (chunk, neighbours) in [(1, 0), (1, 1), (1, 7), (7, 0), (7, 3), (64, 5), (149, 2), (150, 4)] {
+            assert_eq!(run(chunk, neighbours), alone, "{isa:?}: chunks of {chunk}, {neighbours} neighbours");
+        }
+    }
+}
+
+/// Blocks are anybody's: what others left in them, or stored beside, is never looked at.
+#[test]
+fn what_others_left_in_a_block_does_not_matter() {
+    let dir = root().join("tests/fixtures/gpt-oss/nano");
+    let model = open(&dir, Isa::detect(), 2);
+    let vocabulary = model.config().vocabulary;
+    let tokens: Vec<u32> = (0..100).map(|i| (i * 37 + 11) % 1000).collect();
+    let run = |kv: &mut Kv, blocks: [&[u32]; 3], tokens: &[u32]| {
+        let tables = blocks.map(|blocks| Table { first: 0, blocks });
+        let mut logits = vec![f32::NAN; vocabulary];
+        let spans = [Span { position: 0, tokens, tables: &tables, wants_logits: true }];
+        let ok: Result<(), Infallible> = model.forward(&spans, kv, &mut logits, |_, _| Ok(()));
+        ok.unwrap();
+        logits
+    };
+    let clean = run(&mut Kv::new(model.kv_shape(), 6), [&[0, 1], &[2, 3], &[4, 5]], &tokens);
+    let mut used = Kv::new(model.kv_shape(), 6);
+    let others: Vec<u32> = (0..128).map(|i| (i * 91 + 5) % 1000).collect();
+    run(&mut used, [&[5, 0], &[1, 4], &[3, 2]], &others);
+    assert_eq!(run(&mut used, [&[4, 1], &[0, 3], &[2, 5]], &tokens), clean);
+}
+
 #[test]
 fn a_pass_that_wants_no_logits_only_fills_the_cache() {
     let dir = root().join("tests/fixtures/gpt-oss/nano");
     let model = open(&dir, Isa::detect(), 2);
-    let mut caches = [Some(model.new_kv(10))];
-    let spans = [Span { sequence: 0, tokens: &[1, 2, 3], wants_logits: false }];
-    assert!(forward(&model, &spans, &mut caches).is_empty());
-    assert_eq!(caches[0].as_ref().unwrap().len(), 3);
-    assert!(caches[0].as_ref().unwrap().bytes() > 0);
+    let mut caches = Sequences::new(model.kv_shape(), 1, 10);
+    assert!(forward(&model, &[(0, &[1, 2, 3], false)], &mut caches).is_empty());
+    assert_eq!(caches.length(0), 3);
+    assert!(caches.kv().bytes() > 0);
 }
 
 #[test]
@@ -207,8 +252,8 @@ fn a_pass_ends_when_it_is_told_to() {
     let dir = root().join("tests/fixtures/gpt-oss/nano");
     let model = open(&dir, Isa::detect(), 1);
     let mut logits = vec![0.0; model.config().vocabulary];
-    let spans = [Span { sequence: 0, tokens: &[1], wants_logits: true }];
-    let result = model.forward(&spans, &mut [Some(model.new_kv(4))], &mut logits, |done, total| {
+    let mut caches = Sequences::new(model.kv_shape(), 1, 4);
+    let result = caches.forward(&model, &[(0, &[1], true)], &mut logits, |done, total| {
         assert_eq!(total, 4);
         if done == 2 { Err("enough") } else { Ok(()) }
     });

@@ -9,7 +9,7 @@ use engine_sdk::{
     Device, DeviceBytes, DeviceNeed, Engine, EngineInfo, Estimate, ModelFiles, Progress, Settings, Status,
     log, reason,
 };
-use gpt_oss_cpu::{CpuModel, Needs, Pool};
+use gpt_oss_cpu::{CpuModel, Pool};
 
 use crate::limits::Limits;
 use crate::model::GptOssModel;
@@ -50,15 +50,15 @@ impl Engine for GptOss {
 
     fn estimate(files: &ModelFiles, settings: &Settings) -> Result<Estimate, Status> {
         check_devices(settings)?;
-        Options::of(settings)?;
+        let options = Options::of(settings)?;
         let store = files::open(files)?;
         let (sequences, batch) = limits::sequences_and_batch(settings)?;
-        let needs = Needs::of(store.config(), batch, sequences);
+        let needs = limits::needs(store.config(), batch, sequences, options.kv_tokens);
         let need = DeviceNeed {
             device: CPU.to_owned(),
             weights: 0,
             weights_mapped: store.checkpoint().tensor_bytes(),
-            workspace: needs.workspace + files::tokenizer_bytes(files)?,
+            workspace: needs.workspace + needs.kv_shared + files::tokenizer_bytes(files)?,
             per_sequence: 0,
             kv_per_token: needs.kv_per_token,
             kv_fixed: needs.kv_fixed,
@@ -78,7 +78,7 @@ impl Engine for GptOss {
         let total: u64 = store.shards().iter().map(|s| s.as_ref().len() as u64).sum();
         progress.report(0, total)?;
         let fixed = files::tokenizer_bytes(files)?;
-        let limits = Limits::choose(store.config(), settings, fixed, granted(budget)?)?;
+        let limits = Limits::choose(store.config(), settings, options.kv_tokens, fixed, granted(budget)?)?;
         let tokenizer = files::tokenizer(files, store.config().vocabulary)?;
         if options.touch {
             files::touch(&store, total, progress)?;
@@ -87,17 +87,22 @@ impl Engine for GptOss {
         let pool = Pool::new(threads).map_err(|error| {
             Status::load_failed("threads_unavailable", format!("cannot start {threads} threads: {error}"))
         })?;
-        let model = CpuModel::new(store, pool, options.isa);
+        let mut model = CpuModel::new(store, pool, options.isa);
+        if options.deterministic {
+            model = model.deterministic();
+        }
         log::info(format_args!(
-            "{}: {} threads, {}, context {}, {} sequences",
+            "{}: {} threads, {}{}, context {}, {} sequences, {} bytes of KV",
             files.id,
             model.threads(),
             model.isa().as_str(),
+            if options.deterministic { ", deterministic" } else { "" },
             limits.context_length,
-            limits.sequences_max
+            limits.sequences_max,
+            limits.kv_bytes
         ));
         progress.report(total, total)?;
-        Ok(GptOssModel::new(model, tokenizer, limits))
+        Ok(GptOssModel::new(model, tokenizer, limits, options))
     }
 }
 
@@ -106,7 +111,7 @@ fn check_devices(settings: &Settings) -> Result<(), Status> {
         None => Ok(()),
         Some(other) => {
             let message = format!("device {other} is not one of: {CPU}");
-            Err(Status::unsupported(reason::UNKNOWN_DEVICE, message))
+            Err(Status::unsupported(reason::UNKNOWN_DEVICE, message).with_param("devices"))
         }
     }
 }

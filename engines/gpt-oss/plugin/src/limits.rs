@@ -22,7 +22,7 @@ pub(crate) struct Limits {
     pub(crate) context_length: u32,
     pub(crate) sequences_max: u32,
     pub(crate) batch_tokens_max: u32,
-    /// Bytes that all sequences at their longest hold.
+    /// Bytes of the blocks of all sequences.
     pub(crate) kv_bytes: u64,
     /// Bytes besides, the tokenizer's included.
     pub(crate) workspace: u64,
@@ -33,16 +33,25 @@ pub(crate) struct Limits {
 pub(crate) fn sequences_and_batch(settings: &Settings) -> Result<(u32, u32), Status> {
     let sequences = settings.sequences_max.unwrap_or(SEQUENCES_DEFAULT);
     if !(1..=SEQUENCES_MAX).contains(&sequences) {
-        return Err(invalid(format!("sequences_max is {sequences}, not a number from 1 to {SEQUENCES_MAX}")));
+        return Err(invalid(
+            "sequences_max",
+            format!("sequences_max is {sequences}, not a number from 1 to {SEQUENCES_MAX}"),
+        ));
     }
     let batch = settings.batch_tokens_max.unwrap_or(BATCH_TOKENS_DEFAULT.max(sequences));
     if batch < sequences || batch > BATCH_TOKENS_MAX {
         let message = format!(
             "batch_tokens_max is {batch}, not a number from {sequences}, one for each sequence, to {BATCH_TOKENS_MAX}"
         );
-        return Err(invalid(message));
+        return Err(invalid("batch_tokens_max", message));
     }
     Ok((sequences, batch))
+}
+
+/// What running takes; with `kv_tokens` the sequences share room for so many tokens.
+pub(crate) fn needs(config: &GptOssConfig, batch: u32, sequences: u32, kv_tokens: Option<u32>) -> Needs {
+    let needs = Needs::of(config, batch, sequences);
+    kv_tokens.map_or(needs, |tokens| needs.sharing(tokens))
 }
 
 impl Limits {
@@ -54,6 +63,7 @@ impl Limits {
     pub(crate) fn choose(
         config: &GptOssConfig,
         settings: &Settings,
+        kv_tokens: Option<u32>,
         fixed: u64,
         granted: u64,
     ) -> Result<Limits, Status> {
@@ -62,7 +72,7 @@ impl Limits {
             && !(1..=longest).contains(&asked)
         {
             let message = format!("context_length is {asked}; this model was made for 1 to {longest}");
-            return Err(invalid(message).with_numbers(u64::from(asked), u64::from(longest)));
+            return Err(invalid("context_length", message).with_numbers(u64::from(asked), u64::from(longest)));
         }
         let (asked_sequences, batch) = sequences_and_batch(settings)?;
         let fewest = settings.sequences_max.unwrap_or(1);
@@ -70,13 +80,12 @@ impl Limits {
         let wanted = settings.context_length.unwrap_or(CONTEXT_DEFAULT.min(longest));
 
         let limits = |sequences: u32, context: u32| {
-            let needs = Needs::of(config, batch, sequences);
-            let sequence = needs.kv_fixed + u64::from(context) * needs.kv_per_token;
+            let needs = needs(config, batch, sequences, kv_tokens);
             Limits {
                 context_length: context,
                 sequences_max: sequences,
                 batch_tokens_max: batch,
-                kv_bytes: u64::from(sequences) * sequence,
+                kv_bytes: needs.kv(sequences, context),
                 workspace: needs.workspace + fixed,
             }
         };
@@ -107,8 +116,8 @@ impl Limits {
     }
 }
 
-fn invalid(message: String) -> Status {
-    Status::unsupported(reason::INVALID_SETTINGS, message)
+fn invalid(setting: &'static str, message: String) -> Status {
+    Status::unsupported(reason::INVALID_SETTINGS, message).with_param(setting)
 }
 
 #[cfg(test)]

@@ -1,29 +1,39 @@
-//! A loaded model as the SDK sees it: slots with caches, batches to spans.
+//! A loaded model as the SDK sees it: blocks from its layout, batches to spans.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine_sdk::{
-    Batch, DeviceBytes, Logits, MemoryUse, Model, ModelSpec, Progress, Slot, Status, Tokenize, Tokenizer,
-    reason,
+    Batch, DeviceBytes, KvGroup, KvLayout, KvMemory, Logits, MemoryUse, Model, ModelSpec, Progress, Slot,
+    Status, Tokenize, Tokenizer,
 };
-use gpt_oss_cpu::{CpuModel, Kv, Span};
+use gpt_oss_cpu::{BLOCK_TOKENS, CpuModel, Kv, Span, Table};
 
 use crate::CPU;
 use crate::limits::Limits;
+use crate::options::Options;
 
 /// gpt-oss on the cpu.
 pub struct GptOssModel {
     model: CpuModel,
     tokenizer: Arc<Tokenizer>,
     limits: Limits,
-    /// One for each slot; the cache of the sequence that runs there.
-    caches: Vec<Option<Kv>>,
+    options: Options,
+    kv: Kv,
 }
 
 impl GptOssModel {
-    pub(crate) fn new(model: CpuModel, tokenizer: Tokenizer, limits: Limits) -> GptOssModel {
-        let caches = (0..limits.sequences_max).map(|_| None).collect();
-        GptOssModel { model, tokenizer: Arc::new(tokenizer), limits, caches }
+    pub(crate) fn new(
+        model: CpuModel,
+        tokenizer: Tokenizer,
+        limits: Limits,
+        options: Options,
+    ) -> GptOssModel {
+        let shape = model.kv_shape();
+        let blocks = limits.kv_bytes / shape.block_bytes();
+        // A table of all blocks is there whether they are used or not; no machine has memory for as many.
+        let kv = Kv::new(shape, blocks.min(u64::from(u32::MAX)) as usize);
+        GptOssModel { model, tokenizer: Arc::new(tokenizer), limits, options, kv }
     }
 }
 
@@ -42,15 +52,27 @@ impl Model for GptOssModel {
         Arc::clone(&self.tokenizer) as Arc<dyn Tokenize>
     }
 
-    fn start(&mut self, slot: Slot, tokens_max: u32) -> Result<(), Status> {
-        let tokens_max = tokens_max.min(self.limits.context_length);
-        self.caches[slot.index()] = Some(self.model.new_kv(tokens_max as usize));
+    fn kv(&self) -> Option<KvLayout> {
+        let shape = self.kv.shape();
+        let group = |window: &Option<usize>| KvGroup { window: window.map(|w| w as u32) };
+        Some(KvLayout {
+            block_tokens: BLOCK_TOKENS as u32,
+            block_bytes: shape.block_bytes(),
+            blocks: self.kv.blocks() as u32,
+            groups: shape.windows().iter().map(group).collect(),
+            memory: KvMemory::Ram,
+        })
+    }
+
+    fn prefill_gap(&self) -> Duration {
+        self.options.prefill_gap
+    }
+
+    fn start(&mut self, _slot: Slot, _tokens_max: u32) -> Result<(), Status> {
         Ok(())
     }
 
-    fn end(&mut self, slot: Slot) {
-        self.caches[slot.index()] = None;
-    }
+    fn end(&mut self, _slot: Slot) {}
 
     fn forward(
         &mut self,
@@ -58,42 +80,50 @@ impl Model for GptOssModel {
         logits: &mut Logits<'_>,
         progress: &mut Progress<'_>,
     ) -> Result<(), Status> {
-        for row in batch.rows() {
-            let held = self.caches[row.slot.index()].as_ref().map(Kv::len);
-            if held != Some(row.position as usize) {
-                let message = format!(
-                    "slot {} holds {held:?} positions, and the batch goes on at {}",
-                    row.slot.index(),
-                    row.position
-                );
-                return Err(Status::internal(reason::INTERNAL, message));
-            }
-        }
+        let tables: Vec<Vec<(usize, Vec<u32>)>> = batch
+            .rows()
+            .map(|row| {
+                let table = |group| {
+                    let table = row.table(group);
+                    (table.first as usize, table.blocks.iter().map(|b| b.0).collect())
+                };
+                (0..row.tables()).map(table).collect()
+            })
+            .collect();
+        let tables: Vec<Vec<Table<'_>>> = tables
+            .iter()
+            .map(|row| row.iter().map(|(first, blocks)| Table { first: *first, blocks }).collect())
+            .collect();
         let spans: Vec<Span<'_>> = batch
             .rows()
-            .map(|row| Span {
-                sequence: row.slot.index(),
+            .zip(&tables)
+            .map(|(row, tables)| Span {
+                position: row.position as usize,
                 tokens: row.tokens,
+                tables,
                 wants_logits: row.wants_logits,
             })
             .collect();
-        self.model.forward(&spans, &mut self.caches, logits.as_mut_slice(), |done, total| {
-            progress.report(done, total)
-        })
+        self.model
+            .forward(&spans, &mut self.kv, logits.as_mut_slice(), |done, total| progress.report(done, total))
     }
 
     fn memory(&self) -> MemoryUse {
-        let used: u64 = self.caches.iter().flatten().map(Kv::bytes).sum();
         let details = serde_json::json!({
             "isa": self.model.isa().as_str(),
             "threads": self.model.threads(),
+            "deterministic": self.options.deterministic,
             "weights_mapped_bytes": self.model.store().checkpoint().tensor_bytes(),
         });
         MemoryUse {
-            devices: vec![DeviceBytes { device: CPU.to_owned(), bytes: self.limits.workspace + used }],
-            kv_bytes_used: used,
-            kv_bytes_total: self.limits.kv_bytes,
+            // Blocks keep their memory once they have been used: it is granted, and the next sequence wants it.
+            devices: vec![DeviceBytes {
+                device: CPU.to_owned(),
+                bytes: self.limits.workspace + self.kv.bytes(),
+            }],
             details_json: details.to_string(),
+            // The SDK counts blocks.
+            ..MemoryUse::default()
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The engine's own options: a JSON object whose keys are all known, or it is refused.
 
+use std::time::Duration;
+
+use engine_sdk::scheduler::PREFILL_GAP_DEFAULT;
 use engine_sdk::{Settings, Status, reason};
 use gpt_oss_cpu::Isa;
 use gpt_oss_cpu::pool::THREADS_MAX;
@@ -12,7 +15,19 @@ pub(crate) struct Options {
     pub(crate) isa: Isa,
     /// `touch`: whether a load reads all weights once, so that the first request does not wait for the disk.
     pub(crate) touch: bool,
+    /// `deterministic`: the same request has the same tokens whatever else runs, was cached, or gave way.
+    pub(crate) deterministic: bool,
+    /// `prefill_gap_ms`: how much later a token of a stream may come because somebody else's prompt is read.
+    pub(crate) prefill_gap: Duration,
+    /// `kv_tokens`: room for so many tokens, shared by all sequences, instead of for the longest of each.
+    pub(crate) kv_tokens: Option<u32>,
 }
+
+/// A stream that waits longer than a minute is none.
+const PREFILL_GAP_MS_MAX: u64 = 60_000;
+/// Far more than any memory holds; sums of bytes stay far below 2^64.
+const KV_TOKENS_MAX: u64 = 1 << 31;
+const KNOWN: &str = "isa, touch, deterministic, prefill_gap_ms, kv_tokens";
 
 impl Options {
     /// # Errors
@@ -22,25 +37,35 @@ impl Options {
             && !(1..=THREADS_MAX).contains(&(threads as usize))
         {
             let message = format!("threads is {threads}, not a number from 1 to {THREADS_MAX}");
-            return Err(Status::unsupported(reason::INVALID_SETTINGS, message));
+            return Err(invalid("threads", message));
         }
-        let mut options = Options { isa: Isa::detect(), touch: true };
+        let mut options = Options {
+            isa: Isa::detect(),
+            touch: true,
+            deterministic: false,
+            prefill_gap: PREFILL_GAP_DEFAULT,
+            kv_tokens: None,
+        };
         if settings.options_json.is_empty() {
             return Ok(options);
         }
         let object: Map<String, Value> = serde_json::from_str(&settings.options_json)
-            .map_err(|error| invalid(format!("options are not a JSON object: {error}")))?;
+            .map_err(|error| invalid("options_json", format!("options are not a JSON object: {error}")))?;
         for (key, value) in object {
             match key.as_str() {
                 "isa" => options.isa = isa(&value)?,
-                "touch" => {
-                    let flag = value.as_bool();
-                    options.touch =
-                        flag.ok_or_else(|| invalid(format!("option touch is {value}, not a boolean")))?;
+                "touch" => options.touch = flag(&key, &value)?,
+                "deterministic" => options.deterministic = flag(&key, &value)?,
+                "prefill_gap_ms" => {
+                    options.prefill_gap = Duration::from_millis(number(&key, &value, PREFILL_GAP_MS_MAX)?);
+                }
+                "kv_tokens" => {
+                    // At most 2^31, so it fits.
+                    options.kv_tokens = u32::try_from(number(&key, &value, KV_TOKENS_MAX)?).ok();
                 }
                 _ => {
-                    let message = format!("option {key} is not one of: isa, touch");
-                    return Err(Status::unsupported(reason::UNKNOWN_OPTION, message));
+                    let message = format!("option {key} is not one of: {KNOWN}");
+                    return Err(Status::unsupported(reason::UNKNOWN_OPTION, message).with_param(key));
                 }
             }
         }
@@ -48,17 +73,27 @@ impl Options {
     }
 }
 
+fn flag(key: &str, value: &Value) -> Result<bool, Status> {
+    value.as_bool().ok_or_else(|| invalid(key, format!("option {key} is {value}, not a boolean")))
+}
+
+fn number(key: &str, value: &Value, most: u64) -> Result<u64, Status> {
+    let number = value.as_u64().filter(|number| (1..=most).contains(number));
+    number
+        .ok_or_else(|| invalid(key, format!("option {key} is {value}, not a whole number from 1 to {most}")))
+}
+
 fn isa(value: &Value) -> Result<Isa, Status> {
     let known = [Isa::Scalar, Isa::Avx2, Isa::Avx512];
     let Some(isa) = known.into_iter().find(|isa| value.as_str() == Some(isa.as_str())) else {
-        return Err(invalid(format!("option isa is {value}, not one of: scalar, avx2, avx512")));
+        return Err(invalid("isa", format!("option isa is {value}, not one of: scalar, avx2, avx512")));
     };
     if !isa.is_available() {
-        return Err(invalid(format!("option isa is {value}, which this processor does not have")));
+        return Err(invalid("isa", format!("option isa is {value}, which this processor does not have")));
     }
     Ok(isa)
 }
 
-fn invalid(message: String) -> Status {
-    Status::unsupported(reason::INVALID_SETTINGS, message)
+fn invalid(name: &str, message: String) -> Status {
+    Status::unsupported(reason::INVALID_SETTINGS, message).with_param(name.to_owned())
 }

@@ -6,13 +6,14 @@ use model_formats::mxfp4::{BLOCK, BLOCK_BYTES, VALUES, scale_value};
 
 use super::{Rows, Tiles};
 
-pub(super) struct Kernel;
+/// `INVARIANT`: see [`super::Order`].
+pub(super) struct Kernel<const INVARIANT: bool>;
 
 const HALF: usize = BLOCK / 2;
 /// Bytes of a line of the cache.
 const LINE: usize = 64;
 
-impl Tiles for Kernel {
+impl<const INVARIANT: bool> Tiles for Kernel<INVARIANT> {
     const WIDE: bool = true;
 
     fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [&[f32]; T]) -> [[f32; T]; R] {
@@ -21,7 +22,7 @@ impl Tiles for Kernel {
             Rows::Bf16 { bytes, columns } => unsafe { bf16::<R, T>(bytes, columns, vectors) },
             // SAFETY: as above.
             Rows::Mxfp4 { blocks, scales, columns } => unsafe {
-                mxfp4::<R, T>(blocks, scales, columns, vectors)
+                mxfp4::<R, T, INVARIANT>(blocks, scales, columns, vectors)
             },
         }
     }
@@ -66,7 +67,7 @@ fn bf16<const R: usize, const T: usize>(bytes: &[u8], columns: usize, vectors: [
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn mxfp4<const R: usize, const T: usize>(
+fn mxfp4<const R: usize, const T: usize, const INVARIANT: bool>(
     blocks: &[u8],
     scales: &[u8],
     columns: usize,
@@ -100,7 +101,7 @@ fn mxfp4<const R: usize, const T: usize>(
             even[r] = _mm512_permutexvar_ps(codes, table);
             odd[r] = _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(codes), table);
             scale[r] = _mm512_set1_ps(scale_value(exponent));
-            if T > 1 {
+            if T > 1 || INVARIANT {
                 even[r] = _mm512_mul_ps(even[r], scale[r]);
                 odd[r] = _mm512_mul_ps(odd[r], scale[r]);
             }
@@ -109,7 +110,7 @@ fn mxfp4<const R: usize, const T: usize>(
             // SAFETY: vectors have 32 elements for every block of columns.
             let (x_even, x_odd) = unsafe { load(vectors[t], b) };
             for r in 0..R {
-                if T > 1 {
+                if T > 1 || INVARIANT {
                     sums[r][t] = _mm512_fmadd_ps(even[r], x_even, sums[r][t]);
                     sums[r][t] = _mm512_fmadd_ps(odd[r], x_odd, sums[r][t]);
                 } else {

@@ -36,9 +36,9 @@ fn check(rows: Rows<'_>, weights: &[f32], vectors: usize) {
         })
         .collect();
     let splits: Vec<&[f32]> = splits.iter().map(Vec::as_slice).collect();
-    for isa in available() {
+    for (isa, order) in available().flat_map(|isa| [(isa, Order::Fastest), (isa, Order::Invariant)]) {
         let mut out = vec![f32::NAN; count * vectors];
-        multiply(isa, rows, &splits, &mut |row, t, value| {
+        multiply(isa, order, rows, &splits, &mut |row, t, value| {
             let cell = &mut out[row * vectors + t];
             assert!(cell.is_nan(), "written twice");
             *cell = value;

@@ -12,9 +12,12 @@ const FLOAT: u64 = size_of::<f32>() as u64;
 pub struct Needs {
     /// Activations of a batch, and logits.
     pub workspace: u64,
+    /// Keys and values for all sequences together: of sliding layers while a batch is read, and what is shared.
+    pub kv_shared: u64,
     /// Keys and values of every token of a sequence: full layers.
     pub kv_per_token: u64,
-    /// Keys and values of a sequence whatever its length: sliding layers, and the part of a block that is not filled.
+    /// Keys and values of a sequence whatever its length: the blocks of its windows, and the part of the last block of
+    /// full layers that is not filled.
     pub kv_fixed: u64,
 }
 
@@ -35,12 +38,26 @@ impl Needs {
         let (sliding, full) = (layers(Attention::Sliding), layers(Attention::Full));
         let layer_token = 2 * config.kv_width() as u64 * FLOAT;
         let block = BLOCK_TOKENS as u64 * layer_token;
-        let window_blocks = (config.sliding_window as u64 + batch).div_ceil(BLOCK_TOKENS as u64) + 1;
+        // A window begins anywhere in a block, and so does the place for the next token.
+        let window_blocks = (config.sliding_window as u64 - 1).div_ceil(BLOCK_TOKENS as u64) + 2;
         Needs {
             workspace,
+            kv_shared: sliding * batch.div_ceil(BLOCK_TOKENS as u64) * block,
             kv_per_token: full * layer_token,
             kv_fixed: sliding * window_blocks * block + full * block,
         }
+    }
+
+    /// With room for `tokens` of all sequences together instead of for the longest of each.
+    #[must_use]
+    pub fn sharing(self, tokens: u32) -> Needs {
+        let kv_shared = self.kv_shared + u64::from(tokens) * self.kv_per_token;
+        Needs { kv_shared, kv_per_token: 0, ..self }
+    }
+
+    /// All keys and values of `sequences` sequences of `context` tokens.
+    pub fn kv(&self, sequences: u32, context: u32) -> u64 {
+        self.kv_shared + u64::from(sequences) * (self.kv_fixed + u64::from(context) * self.kv_per_token)
     }
 }
 

@@ -10,7 +10,7 @@ fn config() -> GptOssConfig {
 }
 
 fn choose(settings: &Settings, granted: u64) -> Result<Limits, Status> {
-    let limits = Limits::choose(&config(), settings, 0, granted);
+    let limits = Limits::choose(&config(), settings, None, 0, granted);
     if let Ok(limits) = &limits {
         assert!(limits.total() <= granted, "{limits:?} does not fit {granted}");
     }
@@ -41,6 +41,16 @@ fn what_is_asked_for_is_kept_or_refused_with_both_numbers() {
     let error = choose(&settings, GIB).unwrap_err();
     assert_eq!((error.code, error.available), (StatusCode::OomRam, GIB));
     assert!(error.needed > 12 * GIB, "{error}");
+}
+
+#[test]
+fn sequences_that_share_their_room_fit_where_the_longest_of_each_do_not() {
+    let settings = Settings { context_length: Some(131_072), sequences_max: Some(16), ..Settings::default() };
+    let choose = |kv_tokens| Limits::choose(&config(), &settings, kv_tokens, 0, 8 * GIB);
+    assert_eq!(choose(None).unwrap_err().code, StatusCode::OomRam);
+    let limits = choose(Some(131_072)).unwrap();
+    assert_eq!((limits.context_length, limits.sequences_max), (131_072, 16));
+    assert!(limits.kv_bytes > 131_072 * 12 * 4096 && limits.total() < 8 * GIB, "{limits:?}");
 }
 
 #[test]

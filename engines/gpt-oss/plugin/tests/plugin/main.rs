@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it is surprised")]
 
+mod paged;
+
 use std::path::{Path, PathBuf};
 
 use engine_sdk::{
@@ -73,6 +75,7 @@ fn greedy() -> Sampling {
 #[derive(Default, Clone, PartialEq, Debug)]
 struct Answer {
     prompt_tokens: u32,
+    cached_tokens: u32,
     ids: Vec<u32>,
     bytes: Vec<u8>,
     reason: Option<FinishReason>,
@@ -86,7 +89,10 @@ fn run(runner: &mut Runner<<GptOss as Engine>::Model>, answers: &mut [Answer]) {
             .step(&mut Progress::new(&mut report), &mut |event| {
                 let answer = &mut answers[event.sequence as usize - 1];
                 match &event.kind {
-                    EventKind::Started { prompt_tokens, .. } => answer.prompt_tokens = *prompt_tokens,
+                    EventKind::Started { prompt_tokens, cached_tokens } => {
+                        assert_eq!(answer.prompt_tokens, 0, "started twice");
+                        (answer.prompt_tokens, answer.cached_tokens) = (*prompt_tokens, *cached_tokens);
+                    }
                     EventKind::Token { id, piece, .. } => {
                         answer.ids.push(*id);
                         answer.bytes.extend_from_slice(piece.bytes);
@@ -239,6 +245,12 @@ fn options_are_honoured_or_refused_by_name() {
         (r#"{"speed":"fast"}"#, "unknown_option", "speed"),
         (r#"{"isa":"sse9"}"#, "invalid_settings", "isa"),
         (r#"{"touch":1}"#, "invalid_settings", "touch"),
+        (r#"{"deterministic":"yes"}"#, "invalid_settings", "deterministic"),
+        (r#"{"prefill_gap_ms":0}"#, "invalid_settings", "prefill_gap_ms"),
+        (r#"{"prefill_gap_ms":60001}"#, "invalid_settings", "prefill_gap_ms"),
+        (r#"{"kv_tokens":0}"#, "invalid_settings", "kv_tokens"),
+        (r#"{"kv_tokens":99999999999999999999}"#, "invalid_settings", "kv_tokens"),
+        (r#"{"kv_tokens":-1}"#, "invalid_settings", "kv_tokens"),
         ("[]", "invalid_settings", "options"),
         ("{", "invalid_settings", "options"),
     ] {

@@ -1,0 +1,117 @@
+//! Measures what a long prompt costs the streams beside it: the time between two tokens before and while it arrives.
+//!
+//! `cargo run --release -p gpt-oss-plugin --example prefill_gap -- DIR [--gap-ms 20] [--prompt 4000] [--streams 4]
+//! [--date D] [--commit C]`. One JSON object a row, in the form of `bench/results`; the limit of the added gap is the
+//! setting.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use engine_sdk::{
+    Engine, EventKind, ModelFile, ModelFiles, Progress, Prompt, Runner, Sampling, SequenceId, Settings,
+};
+use gpt_oss_plugin::GptOss;
+
+/// Tokens of each stream before the long prompt comes.
+const QUIET_TOKENS: usize = 200;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let dir = PathBuf::from(arguments.next().ok_or("name the folder of a checkpoint")?);
+    let (mut gap_ms, mut prompt, mut streams) = (20u64, 4000u32, 4u64);
+    let (mut date, mut commit) = (String::new(), String::new());
+    while let Some(key) = arguments.next() {
+        let value = arguments.next().ok_or("a value is missing")?;
+        match key.as_str() {
+            "--gap-ms" => gap_ms = value.parse()?,
+            "--prompt" => prompt = value.parse()?,
+            "--streams" => streams = value.parse()?,
+            "--date" => date = value,
+            "--commit" => commit = value,
+            _ => return Err(format!("{key} is not an option").into()),
+        }
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        files.push(ModelFile { name, path: entry.path() });
+    }
+    let files = ModelFiles {
+        id: "measured".to_owned(),
+        format: "safetensors".to_owned(),
+        architecture: "gpt_oss".to_owned(),
+        runtime: "gpt-oss".to_owned(),
+        primary: "model.safetensors.index.json".to_owned(),
+        dir,
+        files,
+    };
+    let settings = Settings {
+        context_length: Some(prompt + 4096),
+        sequences_max: Some(streams as u32 + 1),
+        batch_tokens_max: Some(512),
+        options_json: format!("{{\"prefill_gap_ms\":{gap_ms}}}"),
+        ..Settings::default()
+    };
+    let mut report = |_, _| true;
+    let mut progress = Progress::new(&mut report);
+    let mut runner = Runner::new(GptOss::load(&files, &settings, &[], &mut progress)?)?;
+    let sampling = Sampling { temperature: 0.0, ignore_end_tokens: true, ..Sampling::default() };
+    for stream in 1..=streams {
+        runner.submit(stream, Prompt::Tokens(vec![stream as u32; 16]), sampling.clone())?;
+    }
+    // Until every stream has so many tokens; then until the long prompt has its first.
+    let (mut quiet, mut busy) = (Vec::new(), Vec::new());
+    let long: SequenceId = streams + 1;
+    for _ in 0..QUIET_TOKENS {
+        quiet.push(step(&mut runner, &mut progress, long)?.0);
+    }
+    let tokens: Vec<u32> = (0..prompt).map(|i| (i * 7919 + 13) % 1000).collect();
+    runner.submit(long, Prompt::Tokens(tokens), sampling)?;
+    let start = Instant::now();
+    loop {
+        let (milliseconds, arrived) = step(&mut runner, &mut progress, long)?;
+        busy.push(milliseconds);
+        if arrived {
+            break;
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let usual = percentile(&mut quiet, 0.5);
+    let row = |row: &str, unit: &str, ours: f64, limit: Option<u64>, n: usize| {
+        let limit = limit.map_or("null".to_owned(), |limit| limit.to_string());
+        println!(
+            "{{\"date\":\"{date}\",\"commit\":\"{commit}\",\"row\":\"prefill-gap {gap_ms}ms {prompt} {row}\",\
+             \"unit\":\"{unit}\",\"ours\":{ours:.2},\"peer\":null,\"peer_name\":null,\"limit\":{limit},\"n\":{n}}}"
+        );
+    };
+    row("between tokens, quiet, median", "ms", usual, None, quiet.len());
+    row("between tokens, quiet, longest", "ms", percentile(&mut quiet, 1.0), None, quiet.len());
+    for (name, share) in [("median", 0.5), ("p99", 0.99), ("longest", 1.0)] {
+        let added = (percentile(&mut busy, share) - usual).max(0.0);
+        row(&format!("added, {name}"), "ms", added, Some(gap_ms), busy.len());
+    }
+    row("prompt arrives", "tok/s", f64::from(prompt) / seconds, None, 1);
+    Ok(())
+}
+
+/// Milliseconds of a step, and whether a token of `long` came.
+fn step(
+    runner: &mut Runner<<GptOss as Engine>::Model>,
+    progress: &mut Progress<'_>,
+    long: SequenceId,
+) -> Result<(f64, bool), Box<dyn Error>> {
+    let mut arrived = false;
+    let start = Instant::now();
+    runner.step(progress, &mut |event| {
+        arrived |= event.sequence == long && matches!(event.kind, EventKind::Token { .. });
+    })?;
+    Ok((start.elapsed().as_secs_f64() * 1e3, arrived))
+}
+
+fn percentile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = (values.len().saturating_sub(1) as f64 * share).round() as usize;
+    values.get(at).copied().unwrap_or(f64::NAN)
+}
