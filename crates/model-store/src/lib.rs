@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod brought;
 pub mod cache;
 pub mod config;
 mod folder;
@@ -24,5 +25,5 @@ pub use hub::{HubClient, HubError, RepoInfo, install_tls_provider};
 pub use location::{Location, LocationError};
 pub use progress::{Phase, Progress};
 pub use register::{RegisterError, Registered, register_folder, register_hub};
-pub use store::{LocalModel, Store, StoreConfig, StoreError};
+pub use store::{LocalModel, Removed, Store, StoreConfig, StoreError};
 pub use verified::Verified;

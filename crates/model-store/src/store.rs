@@ -9,6 +9,7 @@ use model_manifest::{DescriptorError, Manifest, ManifestFile, ModelDescriptor, S
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::brought::Brought;
 use crate::cache::{Cache, LinkMode, below};
 use crate::hub::HubClient;
 use crate::progress::{Phase, Progress, Tracker};
@@ -18,10 +19,12 @@ mod download;
 mod error;
 mod look;
 mod place;
+mod remove;
 mod space;
 
 pub use error::StoreError;
 use look::Look;
+pub use remove::Removed;
 
 /// Downloads at once unless configured: a few streams fill a line, many annoy a hub.
 pub const PARALLEL_DEFAULT: usize = 4;
@@ -56,6 +59,7 @@ struct Inner {
     hub: HubClient,
     cache: Cache,
     verified: Verified,
+    brought: Brought,
     downloads: Semaphore,
     parallel: usize,
 }
@@ -118,7 +122,14 @@ impl Store {
         };
         let parallel = config.parallel.clamp(1, PARALLEL_MAX);
         Ok(Store {
-            inner: Arc::new(Inner { hub, cache, verified, downloads: Semaphore::new(parallel), parallel }),
+            inner: Arc::new(Inner {
+                hub,
+                cache,
+                verified,
+                brought: Brought::open(&config.state_dir),
+                downloads: Semaphore::new(parallel),
+                parallel,
+            }),
         })
     }
 
@@ -148,6 +159,18 @@ impl Store {
         cancel: &CancellationToken,
     ) -> Result<LocalModel, StoreError> {
         self.run(manifest, runtimes, &watch::Sender::default(), cancel, false).await
+    }
+
+    /// Forgets that the files of a model were verified: the next look hashes all of them.
+    pub fn forget_verified(&self, manifest: &Manifest) {
+        let dir = self.inner.model_dir(manifest);
+        for file in &manifest.files {
+            let path = match Inner::wanted(manifest, file) {
+                Some(wanted) => self.inner.cache.file(wanted.repo, wanted.commit, file.path()),
+                None => below(dir.clone(), file.path()),
+            };
+            self.inner.verified.forget(&path);
+        }
     }
 
     async fn run(

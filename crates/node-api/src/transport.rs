@@ -16,6 +16,7 @@ mod server;
 pub use accept::{check_upgrade, error_response, switching_protocols};
 pub use client::{LinkError, NodeLink};
 pub use dial::{DialError, Dialled, dial};
+use lines::append_line;
 pub use lines::{LineDecoder, LineError, Lines, encode_line};
 pub use server::{EventStream, NodeService, serve};
 
@@ -33,6 +34,8 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub const GENERATE_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// For a tokenize request, which may have to load the model first.
 pub const TOKENIZE_TIMEOUT: Duration = Duration::from_secs(600);
+/// For a command of the operator, which may have to load models first.
+pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(900);
 /// Streams the router may have open on a node at once; far above what a node runs, so that waiting is the node's to decide.
 pub const STREAMS_MAX: u32 = 4096;
 /// The body of an error at most.

@@ -12,7 +12,7 @@ use model_store::StoreError;
 use node_api::ApiError;
 
 use crate::memory::NoRoom;
-use crate::worker::WorkerError;
+use crate::worker::{EndCause, RequestEnd, WorkerError};
 
 /// The engine's own answer; its reason is the code, its numbers are in the message.
 pub fn of_status(status: &Status) -> ApiError {
@@ -29,6 +29,7 @@ pub fn of_status(status: &Status) -> ApiError {
         if status.reason.is_empty() { status.code.name().to_lowercase() } else { status.reason.clone() };
     let numbers = [status.needed, status.available];
     let mut message = status.message.clone();
+    let said = (numbers != [0, 0]).then_some((status.needed, status.available));
     if numbers != [0, 0] && !numbers.iter().all(|n| message.contains(&n.to_string())) {
         message = format!("{message} (needed {}, available {})", status.needed, status.available);
     }
@@ -38,7 +39,12 @@ pub fn of_status(status: &Status) -> ApiError {
         StatusCode::AbiMismatch => Some("install a build of the engine for this version of llm-router"),
         _ => None,
     };
-    ApiError { status: http, code, message, hint: hint.map(str::to_owned), retry }
+    ApiError {
+        hint: hint.map(str::to_owned),
+        numbers: said,
+        param: status.param.clone(),
+        ..plain(http, &code, message, retry)
+    }
 }
 
 const ROOM_HINT: &str =
@@ -48,21 +54,43 @@ pub fn of_worker(error: &WorkerError) -> ApiError {
     let (status, code) = match error {
         WorkerError::Status(status) => return of_status(status),
         WorkerError::Start { .. } | WorkerError::Hello(_) => (503, "worker_not_started"),
-        WorkerError::Ended(_) => (500, "worker_died"),
-        WorkerError::Silent { .. } => (504, "worker_silent"),
+        WorkerError::Ended(end) => return of_end(&RequestEnd::Worker(end.clone())),
         WorkerError::Send(_) => (503, "worker_busy"),
     };
     plain(status, code, error.to_string(), true)
 }
 
+/// A request whose worker went, or whose reader did not read. The router may send it again where nothing of it was sent.
+pub fn of_end(end: &RequestEnd) -> ApiError {
+    let RequestEnd::Worker(end) = end else { return of_status(&end.status()) };
+    let (status, code) = match end.cause {
+        EndCause::Asked => (503, "worker_ended"),
+        EndCause::Crashed | EndCause::Garbage => (500, "worker_died"),
+        EndCause::Hung => (500, "worker_hung"),
+        EndCause::OverBudget => (500, "worker_over_budget"),
+    };
+    let worker_died = end.cause != EndCause::Asked;
+    ApiError { worker_died, ..plain(status, code, end.reason.to_string(), true) }
+}
+
 pub fn of_no_room(model: &str, no: &NoRoom) -> ApiError {
-    let NoRoom { device, needed, available, context_length, sequences_max } = no;
-    let message = format!(
+    let NoRoom { device, needed, available, context_length, sequences_max, waited, holders } = no;
+    let mut message = format!(
         "{model} with {sequences_max} sequences of {context_length} tokens needs {needed} bytes on {device}, \
          available are {available}"
     );
+    if let Some(waited) = waited {
+        message = format!("{message}; it waited {} s for other models to leave", waited.as_secs());
+    }
+    if !holders.is_empty() {
+        message = format!("{message}; loaded there: {}", holders.join(", "));
+    }
     let code = if device == "cpu" { "out_of_ram" } else { "out_of_vram" };
-    ApiError { hint: Some(ROOM_HINT.to_owned()), ..plain(507, code, message, true) }
+    ApiError {
+        hint: Some(ROOM_HINT.to_owned()),
+        numbers: Some((*needed, *available)),
+        ..plain(507, code, message, true)
+    }
 }
 
 pub fn of_store(model: &str, error: &StoreError) -> ApiError {
@@ -71,7 +99,7 @@ pub fn of_store(model: &str, error: &StoreError) -> ApiError {
 }
 
 pub fn plain(status: u16, code: &str, message: impl Into<String>, retry: bool) -> ApiError {
-    ApiError { status, code: code.to_owned(), message: message.into(), hint: None, retry }
+    ApiError { status, code: code.to_owned(), message: message.into(), retry, ..ApiError::default() }
 }
 
 #[cfg(test)]
@@ -83,6 +111,22 @@ mod tests {
         let expected = [500, 507, 507, 503, 504, 499, 400, 500, 503, 503];
         for (code, http) in StatusCode::ALL.into_iter().zip(expected) {
             assert_eq!(of_status(&Status::new(code, "", "m")).status, http, "{code}");
+        }
+    }
+
+    #[test]
+    fn the_document_for_callers_has_the_same_statuses() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/error-codes.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        for code in StatusCode::ALL.into_iter().filter(|code| *code != StatusCode::Ok) {
+            let cell = format!("| `{}` | ", code.name());
+            let row = document.lines().find_map(|line| line.split_once(&cell)).map(|(_, rest)| rest);
+            let row = row.unwrap_or_else(|| panic!("no row of the table has {code}"));
+            let http = of_status(&Status::new(code, "", "m")).status.to_string();
+            assert!(
+                row.split(" | ").next().is_some_and(|cell| cell.contains(&http)),
+                "{code}: {http} is not in {row}"
+            );
         }
     }
 

@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use model_store::HubConfig;
 
+use crate::devices::SimulatedDevices;
+use crate::memory::MemoryLimits;
+use crate::worker::WatchdogLimits;
+
 /// Everything [`crate::start`] needs. Build it with [`Config::new`] and change what differs.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -20,7 +24,12 @@ pub struct Config {
     /// Folders with a folder for each engine; earlier ones win. Those that are missing are passed over.
     pub engine_dirs: Vec<PathBuf>,
     pub devices: DeviceChoice,
+    /// Besides those that are there, for tests. Served with where [`Config::devices`] is `auto` or names them.
+    pub simulated_devices: SimulatedDevices,
+    pub memory: MemoryLimits,
     pub worker: WorkerProgram,
+    /// How long a worker may do nothing that can be seen.
+    pub watchdog: WatchdogLimits,
     /// For people; `None`: the host's name.
     pub name: Option<String>,
     /// Longest sequence in tokens where a model has no setting of its own; `None`: what fits the memory.
@@ -31,6 +40,13 @@ pub struct Config {
     pub threads: u32,
     /// How long requests may go on after the node was told to end.
     pub drain: Duration,
+    /// How long a model without requests stays in memory where it has no setting of its own; `None`: until others need
+    /// the room.
+    pub keep_alive: Option<Duration>,
+    /// A worker this old is replaced by a new one, without a lost request; `None`: never.
+    pub worker_restart_after: Option<Duration>,
+    /// A worker that has taken so many requests is replaced by a new one; `None`: never.
+    pub worker_restart_after_requests: Option<u64>,
 }
 
 impl Config {
@@ -42,12 +58,18 @@ impl Config {
             downloads_parallel: model_store::store::PARALLEL_DEFAULT,
             engine_dirs: Vec::new(),
             devices: DeviceChoice::Auto,
+            simulated_devices: SimulatedDevices::default(),
+            memory: MemoryLimits::default(),
             worker,
+            watchdog: WatchdogLimits::default(),
             name: None,
             context_length: None,
             sequences_max: None,
             threads: 0,
             drain: Duration::from_secs(30),
+            keep_alive: None,
+            worker_restart_after: None,
+            worker_restart_after_requests: None,
         }
     }
 }
@@ -101,7 +123,8 @@ impl FromStr for DeviceChoice {
         let ids: Vec<String> = text.split(',').map(|id| id.trim().to_owned()).collect();
         let valid = |id: &String| {
             let (kind, number) = id.split_once(':').unwrap_or((id, "0"));
-            ["cpu", "cuda", "metal", "vulkan", "d3d12"].contains(&kind) && number.parse::<u16>().is_ok()
+            ["cpu", "cuda", "metal", "vulkan", "d3d12", "sim"].contains(&kind)
+                && number.parse::<u16>().is_ok()
         };
         match ids.iter().find(|id| !valid(id)) {
             Some(id) => Err(format!("`{id}` is no device; write auto, cpu, or ids such as cuda:0,cuda:1")),

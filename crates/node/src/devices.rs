@@ -5,10 +5,13 @@ mod linux;
 #[cfg(target_os = "macos")]
 mod macos;
 mod nvidia;
+mod simulated;
 #[cfg(windows)]
 mod windows;
 
 use node_api::{DeviceInfo, DeviceMemory};
+
+pub use simulated::SimulatedDevices;
 
 use crate::{DeviceChoice, NodeError};
 
@@ -19,6 +22,18 @@ pub struct Detected {
     pub gpus: Vec<DeviceInfo>,
     /// What could not be looked at, and why: for people.
     pub notes: Vec<String>,
+}
+
+impl Detected {
+    /// Adds devices that are not there, and says so.
+    pub fn simulate(&mut self, simulated: &SimulatedDevices) {
+        let devices = simulated.devices();
+        if !devices.is_empty() {
+            let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
+            self.notes.push(format!("{} are simulated: this node is for tests", ids.join(", ")));
+        }
+        self.gpus.extend(devices);
+    }
 }
 
 /// Looks at what there is. A missing driver is a note, never an error. May take a second; call it off the event loop.
@@ -65,9 +80,19 @@ pub(crate) fn memory(devices: &[DeviceInfo]) -> Vec<DeviceMemory> {
                 "vulkan" => linux::memory_used(device, std::path::Path::new("/"))?,
                 _ => return None,
             };
-            Some(DeviceMemory { device: device.id.clone(), total: device.memory_total, used })
+            Some(DeviceMemory { device: device.id.clone(), total: device.memory_total, used, reserved: 0 })
         })
         .collect()
+}
+
+/// What each process takes of each GPU, where the driver tells: process id, device, bytes.
+pub(crate) fn memory_of_processes(devices: &[DeviceInfo]) -> Vec<(u32, String, u64)> {
+    let cuda = devices.iter().filter(|device| device.kind == "cuda");
+    cuda.flat_map(|device| {
+        let used = nvidia::memory_of_processes(device);
+        used.into_iter().map(|(pid, bytes)| (pid, device.id.clone(), bytes))
+    })
+    .collect()
 }
 
 /// The devices that were asked for. A device named and not there is an error that lists what there is.

@@ -8,7 +8,9 @@
 #![forbid(unsafe_code)]
 
 mod api_error;
+mod clock;
 mod config;
+mod counters;
 pub mod devices;
 pub mod engines;
 mod error;
@@ -17,6 +19,7 @@ mod link;
 mod memory;
 mod models;
 mod node;
+mod placement;
 mod service;
 mod worker;
 
@@ -24,4 +27,6 @@ pub use config::{Config, DeviceChoice, RouterAddress, WorkerProgram};
 pub use error::NodeError;
 pub use identity::machine_id;
 pub use link::LinkState;
+pub use memory::MemoryLimits;
 pub use node::{Running, start};
+pub use worker::WatchdogLimits;

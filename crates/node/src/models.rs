@@ -1,20 +1,35 @@
 //! The models routers want here, and how far each of them is.
 
-mod load;
+mod commands;
+mod discard;
+mod entry;
+mod handover;
+mod keeper;
+mod launch;
+mod lease;
+mod leave;
+mod pick;
+mod plan;
 mod prepare;
+mod replica;
+mod restart;
+mod tenants;
+mod trial;
+mod wanted;
+mod ways;
 
-pub use load::{Load, Replica};
+pub use commands::{engines, model};
+pub use entry::Entry;
+pub use lease::{Lease, LeaseEvent};
+pub use replica::Replica;
+pub use tenants::Replicas;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::Arc;
 
-use node_api::{ApiError, DesiredModel, DesiredModels, ModelState, ModelStatus};
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use node_api::{ApiError, DesiredModel, DesiredModels, ModelStatus};
 
 use crate::api_error::plain;
-use crate::engines::Choice;
 use crate::node::Node;
 
 /// Models on a node at most, of all routers together.
@@ -27,104 +42,17 @@ pub struct Table {
     models: BTreeMap<String, Arc<Entry>>,
 }
 
-/// One wanted model.
-#[derive(Debug)]
-pub struct Entry {
-    pub desired: DesiredModel,
-    /// Nobody wants it any more, or in another form.
-    pub dropped: CancellationToken,
-    state: Mutex<EntryState>,
-}
-
-#[derive(Debug)]
-struct EntryState {
-    state: ModelState,
-    notes: Vec<String>,
-    choice: Option<Choice>,
-    load: Option<watch::Receiver<Load>>,
-    deaths: Deaths,
-}
-
-/// Deaths of workers in a row.
-#[derive(Debug, Default, Clone, Copy)]
-struct Deaths {
-    count: u32,
-    last: Option<Instant>,
-}
-
-impl Entry {
-    fn new(desired: DesiredModel) -> Entry {
-        Entry {
-            desired,
-            dropped: CancellationToken::new(),
-            state: Mutex::new(EntryState {
-                state: ModelState::Waiting,
-                notes: Vec::new(),
-                choice: None,
-                load: None,
-                deaths: Deaths::default(),
-            }),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, EntryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, node: &Node, state: ModelState) {
-        let mut entry = self.lock();
-        if entry.state == state {
-            return;
-        }
-        tracing::debug!(model = self.desired.manifest.id, ?state, "state");
-        entry.state = state;
-        drop(entry);
-        node.touch();
-    }
-
-    pub fn status(&self) -> ModelStatus {
-        let entry = self.lock();
-        ModelStatus {
-            id: self.desired.manifest.id.clone(),
-            fingerprint: self.desired.fingerprint.clone(),
-            state: entry.state.clone(),
-            notes: entry.notes.clone(),
-        }
-    }
-
-    /// A request came to its end in order: deaths before it do not count.
-    pub fn worked(&self) {
-        self.lock().deaths = Deaths::default();
-    }
-
-    /// 503 with the reason unless a request may be sent to it.
-    fn check_ready(&self) -> Result<(), ApiError> {
-        let id = &self.desired.manifest.id;
-        let not = |code, reason: String| {
-            Err(plain(503, code, format!("{id} is not ready on this node: {reason}"), true))
-        };
-        match &self.lock().state {
-            state if state.is_ready() => Ok(()),
-            ModelState::Unsupported { reason } => not("model_unsupported", reason.clone()),
-            ModelState::Failed { reason, .. } => not("model_failed", reason.clone()),
-            ModelState::Downloading { bytes_done, bytes_total, .. } => {
-                not("model_not_ready", format!("downloaded {bytes_done} of {bytes_total} bytes"))
-            }
-            ModelState::Verifying { bytes_done, bytes_total } => {
-                not("model_not_ready", format!("verified {bytes_done} of {bytes_total} bytes"))
-            }
-            _ => not("model_not_ready", "waiting to be fetched".to_owned()),
-        }
-    }
-}
-
 impl Table {
     pub fn statuses(&self) -> Vec<ModelStatus> {
         self.models.values().map(|entry| entry.status()).collect()
     }
 
-    /// The model a request means; 503 if it is not here in that form or not ready.
-    pub fn find(&self, id: &str, fingerprint: &str) -> Result<Arc<Entry>, ApiError> {
+    pub fn entries(&self) -> Vec<Arc<Entry>> {
+        self.models.values().cloned().collect()
+    }
+
+    /// The model of this registration, whatever its state; 503 if it is not here in that form.
+    pub fn get(&self, id: &str, fingerprint: &str) -> Result<Arc<Entry>, ApiError> {
         let Some(entry) = self.models.get(id) else {
             return Err(plain(503, "model_not_here", format!("this node was not told of {id}"), true));
         };
@@ -133,12 +61,24 @@ impl Table {
                 format!("this node has another registration of {id}: {}", entry.desired.fingerprint);
             return Err(plain(503, "model_not_here", message, true));
         }
-        entry.check_ready()?;
         Ok(Arc::clone(entry))
+    }
+
+    /// The model a request means; 503 if it is not here in that form or not ready. One that was on a worker that died
+    /// (`worker_deaths`) waits out a crash loop's pause: its caller is to notice nothing. New ones are told.
+    pub fn find(&self, id: &str, fingerprint: &str, worker_deaths: u32) -> Result<Arc<Entry>, ApiError> {
+        let entry = self.get(id, fingerprint)?;
+        if worker_deaths == 0 {
+            entry.check_ready()?;
+        } else {
+            entry.check_ready_or_restarts()?;
+        }
+        Ok(entry)
     }
 }
 
 /// Makes the node have what this router wants, and what the others want. Of two forms of one model the first stays.
+/// Other settings of a model that is here are adopted: where they need a new load, its workers are handed over.
 pub fn put(node: &Arc<Node>, router: usize, wanted: DesiredModels) -> Result<(), ApiError> {
     let mut table = node.table();
     let others = table.wanted.iter().filter(|(index, _)| **index != router).map(|(_, models)| models.len());
@@ -157,20 +97,35 @@ pub fn put(node: &Arc<Node>, router: usize, wanted: DesiredModels) -> Result<(),
         union.entry(model.manifest.id.clone()).or_insert_with(|| model.clone());
     }
     table.models.retain(|id, entry| {
-        let keep = union.get(id).is_some_and(|wanted| *wanted == entry.desired);
+        let keep = union.get(id).is_some_and(|wanted| wanted.fingerprint == entry.desired.fingerprint);
         if !keep {
             entry.dropped.cancel();
         }
         keep
     });
+    let mut changed = Vec::new();
     for (id, desired) in union {
-        table.models.entry(id).or_insert_with(|| {
-            let entry = Arc::new(Entry::new(desired));
-            node.tasks.spawn(prepare::run(Arc::clone(node), Arc::clone(&entry)));
-            entry
-        });
+        match table.models.get(&id) {
+            Some(entry) if *entry.settings() == desired.settings => {}
+            Some(entry) => {
+                entry.lock().settings = Arc::new(desired.settings);
+                changed.push(Arc::clone(entry));
+            }
+            None => {
+                let entry = Arc::new(Entry::new(desired));
+                node.tasks.spawn(prepare::run(Arc::clone(node), Arc::clone(&entry)));
+                node.tasks.spawn(keeper::run(Arc::clone(node), Arc::clone(&entry)));
+                table.models.insert(id, entry);
+            }
+        }
     }
     drop(table);
+    for entry in changed {
+        entry.lock().extra_at = None;
+        // Another engine or device may be allowed now, and another may not.
+        entry.look_again.notify_one();
+        entry.tell(node);
+    }
     node.touch();
     Ok(())
 }

@@ -6,17 +6,20 @@ use std::time::Duration;
 
 use http::Uri;
 use model_store::{HubClient, Store, StoreConfig};
-use node_api::{DeviceInfo, MemoryStatus, NodeInfo};
+use node_api::{DeviceInfo, NodeInfo};
 use sysinfo::System;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::engines::{self, EngineRegistry};
+use crate::counters::Counters;
+use crate::engines::{EngineRegistry, Engines, EnginesConfig};
 use crate::link::{self, LinkState};
-use crate::models::Table;
-use crate::{Config, NodeError, devices, identity, memory};
+use crate::memory::{Memory, RealMachine};
+use crate::models::{Replicas, Table};
+use crate::placement::scores::Scores;
+use crate::{Config, NodeError, devices, identity};
 
 /// Models whose files are fetched at once; the files of all of them share the store's own bound.
 pub const FETCHED_MODELS_MAX: usize = 2;
@@ -51,15 +54,15 @@ impl Running {
 pub(crate) struct Node {
     pub config: Config,
     pub info: NodeInfo,
-    /// The devices it serves with: chosen, and usable by an engine.
+    /// The devices that were chosen: an engine that can use one may come later.
     pub devices: Vec<DeviceInfo>,
-    pub registry: EngineRegistry,
-    /// `runtime/kind`, for the store.
-    pub runtimes: Vec<String>,
+    pub engines: Engines,
     pub store: Store,
+    pub memory: Arc<Memory>,
+    /// What engines reached with models.
+    pub scores: Scores,
     pub fetching: Semaphore,
-    /// One load at a time, so that two do not count the same free memory.
-    pub loading: Semaphore,
+    pub counters: Counters,
     pub requests_running: AtomicU32,
     pub requests_waiting: AtomicU32,
     /// No new requests.
@@ -71,7 +74,6 @@ pub(crate) struct Node {
     pub changed: watch::Sender<u64>,
     pub links: watch::Sender<Vec<LinkState>>,
     table: Mutex<Table>,
-    memory: Mutex<MemoryStatus>,
 }
 
 impl Node {
@@ -80,44 +82,13 @@ impl Node {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn memory(&self) -> MemoryStatus {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// `runtime/kind` of everything that can run here now, for the store.
+    pub fn runtimes(&self) -> Vec<String> {
+        self.engines.current().runtimes(&self.devices)
     }
 
     pub fn touch(&self) {
         self.changed.send_modify(|n| *n += 1);
-    }
-
-    /// Bytes free on a device now. On GPUs the engine's own word counts, where it has one.
-    pub async fn available(
-        self: &Arc<Self>,
-        free_by_engine: &[engine_protocol::Device],
-        device: &str,
-    ) -> u64 {
-        self.refresh_memory().await;
-        let memory = self.memory();
-        if device == "cpu" {
-            return memory::ram_budget(&memory);
-        }
-        let said =
-            free_by_engine.iter().find(|d| d.id == device).map(|d| d.memory_free).filter(|free| *free > 0);
-        let seen = memory.devices.iter().find(|d| d.device == device).map(|d| d.total.saturating_sub(d.used));
-        let total = self.devices.iter().find(|d| d.id == device).map(|d| d.memory_total);
-        said.or(seen).or(total).unwrap_or(0)
-    }
-
-    /// Reads what the system and the drivers say, off the event loop.
-    pub async fn refresh_memory(self: &Arc<Self>) {
-        let node = Arc::clone(self);
-        let read = tokio::task::spawn_blocking(move || {
-            let devices = devices::memory(&node.devices);
-            let Ok(mut system) = System::new() else { return };
-            let status = memory::status(&mut system, devices);
-            *node.memory.lock().unwrap_or_else(PoisonError::into_inner) = status;
-        });
-        if let Err(error) = read.await {
-            tracing::warn!(%error, "memory cannot be read");
-        }
     }
 }
 
@@ -134,12 +105,18 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
         path: config.data_dir.clone(),
         source,
     })?;
-    let registry = engines::find(&config.engine_dirs, &config.worker).await?;
+    let engines = Engines::start(EnginesConfig {
+        dirs: config.engine_dirs.clone(),
+        data_dir: config.data_dir.clone(),
+        program: config.worker.clone(),
+    });
+    let engines = engines.await?;
+    let registry = engines.current();
     let looked = {
-        let config = config.clone();
-        tokio::task::spawn_blocking(move || look(&config, registry)).await
+        let (config, registry) = (config.clone(), Arc::clone(&registry));
+        tokio::task::spawn_blocking(move || look(&config, &registry)).await
     };
-    let (info, devices, registry) = looked.map_err(|e| NodeError::Looking { reason: e.to_string() })??;
+    let (info, devices) = looked.map_err(|e| NodeError::Looking { reason: e.to_string() })??;
     let hub = HubClient::new(&config.hub)?;
     let store_config = StoreConfig {
         parallel: config.downloads_parallel,
@@ -147,14 +124,19 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
     };
     let store = Store::open(&store_config, hub)?;
     let links = vec![LinkState::Dialling; routers.len()];
+    let machine = RealMachine::new(devices.clone());
+    let memory = Memory::new(config.memory, devices.clone(), Box::new(machine));
+    memory.look().await;
+    let scores = Scores::open(&config.data_dir);
     let node = Arc::new(Node {
+        memory,
+        scores,
         info,
-        runtimes: registry.runtimes(&devices),
         devices,
-        registry,
+        engines,
         store,
         fetching: Semaphore::new(FETCHED_MODELS_MAX),
-        loading: Semaphore::new(1),
+        counters: Counters::default(),
         requests_running: AtomicU32::new(0),
         requests_waiting: AtomicU32::new(0),
         draining: CancellationToken::new(),
@@ -163,15 +145,16 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
         changed: watch::Sender::new(0),
         links: watch::Sender::new(links),
         table: Mutex::default(),
-        memory: Mutex::default(),
         config,
     });
-    node.refresh_memory().await;
+    node.memory.set_tenants(Arc::new(Replicas(Arc::downgrade(&node))));
     tracing::info!(node = node.info.id, name = node.info.name, "the node starts");
     for (index, uri) in routers.into_iter().enumerate() {
         node.tasks.spawn(link::keep(Arc::clone(&node), index, uri));
     }
-    node.tasks.spawn(watch_memory(Arc::clone(&node)));
+    node.tasks.spawn(Arc::clone(&node.memory).run(node.end.clone()));
+    node.tasks.spawn(node.engines.clone().follow(node.end.clone()));
+    node.tasks.spawn(tell_of_engines(Arc::clone(&node)));
     let main = tokio::spawn(run(Arc::clone(&node), shutdown));
     Ok(Running { node, main })
 }
@@ -201,39 +184,28 @@ async fn run(node: Arc<Node>, shutdown: CancellationToken) {
     }
 }
 
-async fn watch_memory(node: Arc<Node>) {
-    let mut tick = tokio::time::interval(node_api::HEARTBEAT);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+/// Routers hear of engines that come and go.
+async fn tell_of_engines(node: Arc<Node>) {
+    let mut changes = node.engines.subscribe();
     loop {
         tokio::select! {
-            _ = tick.tick() => node.refresh_memory().await,
+            changed = changes.changed() => if changed.is_err() { return },
             () = node.end.cancelled() => return,
         }
+        node.touch();
     }
 }
 
 /// Everything that reads the machine; blocks.
-fn look(
-    config: &Config,
-    registry: EngineRegistry,
-) -> Result<(NodeInfo, Vec<DeviceInfo>, EngineRegistry), NodeError> {
-    let detected = devices::detect();
+fn look(config: &Config, registry: &EngineRegistry) -> Result<(NodeInfo, Vec<DeviceInfo>), NodeError> {
+    let mut detected = devices::detect();
+    detected.simulate(&config.simulated_devices);
     for note in &detected.notes {
         tracing::info!("{note}");
     }
-    for engine in &registry.engines {
-        tracing::info!(
-            engine_id = engine.manifest.id,
-            engine_version = engine.manifest.version,
-            "an engine is found"
-        );
-    }
-    for refused in &registry.refused {
-        tracing::warn!(folder = %refused.folder.display(), reason = refused.reason, "an engine is refused");
-    }
     let chosen = devices::select(&config.devices, &detected)?;
     let (usable, useless): (Vec<_>, Vec<_>) =
-        chosen.into_iter().partition(|device| registry.uses(&device.kind));
+        chosen.iter().cloned().partition(|device| registry.uses(&device.kind));
     for device in useless {
         let engines: Vec<_> = registry
             .engines
@@ -244,7 +216,7 @@ fn look(
         tracing::warn!(
             device = device.id,
             name = device.name,
-            "the device does not count: no engine here can use {}; engines: {engines}",
+            "no engine here can use {}; engines: {engines}",
             device.kind
         );
     }
@@ -256,10 +228,9 @@ fn look(
         os: std::env::consts::OS.to_owned(),
         arch: std::env::consts::ARCH.to_owned(),
         machine_id: identity::machine_id(),
-        devices: usable.clone(),
-        engines: registry.summaries(),
+        devices: usable,
     };
-    Ok((info, usable, registry))
+    Ok((info, chosen))
 }
 
 fn router_uri(url: &str) -> Result<Uri, NodeError> {

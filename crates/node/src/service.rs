@@ -1,5 +1,9 @@
 //! What a router asks of this node, answered.
 
+mod alive;
+mod convert;
+mod place;
+mod probation;
 mod request;
 
 use std::sync::Arc;
@@ -9,8 +13,8 @@ use std::time::Duration;
 use futures_util::stream;
 use node_api::transport::{EventStream, NodeService};
 use node_api::{
-    ApiError, DesiredModels, GenerateEvent, GenerateRequest, HEARTBEAT, NodeStatus, TokenizeReply,
-    TokenizeRequest,
+    ApiError, DesiredModels, EngineCommand, EngineReply, GenerateEvent, GenerateRequest, HEARTBEAT,
+    ModelCommand, ModelStatus, NodeStatus, TokenizeReply, TokenizeRequest,
 };
 use tokio::time::timeout;
 
@@ -53,7 +57,10 @@ impl NodeService for Service {
             let status = NodeStatus {
                 sequence: sequence + 1,
                 models: node.table().statuses(),
-                memory: node.memory(),
+                engines: node.engines.current().summaries(),
+                memory: node.memory.status(),
+                alerts: node.memory.alerts(),
+                counters: node.counters.snapshot(),
                 requests_running: node.requests_running.load(Ordering::Relaxed),
                 requests_waiting: node.requests_waiting.load(Ordering::Relaxed),
                 draining: node.draining.is_cancelled(),
@@ -72,5 +79,13 @@ impl NodeService for Service {
 
     async fn tokenize(&self, request: TokenizeRequest) -> Result<TokenizeReply, ApiError> {
         request::tokenize(&self.node, request).await
+    }
+
+    async fn engines(&self, command: EngineCommand) -> Result<EngineReply, ApiError> {
+        models::engines(&self.node, command).await
+    }
+
+    async fn model(&self, command: ModelCommand) -> Result<ModelStatus, ApiError> {
+        models::model(&self.node, command).await
     }
 }

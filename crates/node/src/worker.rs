@@ -4,20 +4,24 @@
 //! is told when it ends, with its exit status and last words.
 
 mod connection;
+mod end;
 mod last_words;
 mod process;
 mod starter;
+mod watchdog;
 
-pub use connection::{Call, WorkerEvents};
+pub use connection::{Call, RequestEnd, WorkerEvents};
+pub use end::{EndCause, WorkerEnd};
 pub use process::{WorkerSpec, start};
+pub use watchdog::Limits as WatchdogLimits;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine_protocol::{
-    DeviceBytes, EngineInfo, Estimate, LiteralRange, Loaded, Model, SequenceId, Settings, Status, Submit,
-    ToWorker,
+    DeviceBytes, EngineInfo, Estimate, LiteralRange, Loaded, Model, SequenceId, Settings, Stats, Status,
+    Submit, ToWorker,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -27,14 +31,6 @@ use connection::{Answer, Shared};
 
 /// From start to the worker's hello: the program only has to be loaded.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(20);
-/// For opening the plugin: drivers may compile kernels at their first use.
-pub const OPEN_TIMEOUT: Duration = Duration::from_secs(120);
-/// For an estimate, which reads headers only.
-pub const ESTIMATE_TIMEOUT: Duration = Duration::from_secs(60);
-/// A load that reports no progress for this long has failed.
-pub const LOAD_SILENCE_MAX: Duration = Duration::from_secs(120);
-/// For a text to be tokenized; it waits for the step that runs.
-pub const TOKENIZE_TIMEOUT: Duration = Duration::from_secs(60);
 /// From the order to shut down to the kill.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Messages on their way to a worker. It takes them at once unless it hangs; each request has two.
@@ -52,11 +48,9 @@ pub enum WorkerError {
     /// The engine's own answer.
     #[error("{0}")]
     Status(Status),
-    /// With the exit status and last words.
+    /// It is gone, whatever the cause.
     #[error("{0}")]
-    Ended(Arc<str>),
-    #[error("the worker gave no sign of life for {} s while it was to {what}", after.as_secs())]
-    Silent { what: &'static str, after: Duration },
+    Ended(WorkerEnd),
     #[error("the request cannot be sent to the worker: {0}")]
     Send(String),
 }
@@ -77,9 +71,15 @@ impl Worker {
         self.pid
     }
 
-    /// Why it ended, once it has.
-    pub fn ended(&self) -> watch::Receiver<Option<Arc<str>>> {
+    /// How it ended, once it has: the process is reaped, and its memory is free.
+    pub fn ended(&self) -> watch::Receiver<Option<WorkerEnd>> {
         self.shared.ended.subscribe()
+    }
+
+    /// Kills the process at once. Of several reasons the first is the one that is told.
+    pub fn kill(&self, cause: EndCause, reason: impl Into<String>) {
+        self.shared.expect_end(cause, reason);
+        self.kill.cancel();
     }
 
     /// 0 to 1 while a model is loaded.
@@ -90,7 +90,7 @@ impl Worker {
     pub async fn estimate(&self, model: Model, settings: Settings) -> Result<Estimate, WorkerError> {
         let call = self.number();
         let message = ToWorker::Estimate { call, model, settings };
-        match self.call(call, &message, "estimate its memory", ESTIMATE_TIMEOUT).await? {
+        match self.call(call, &message, "estimate its memory").await? {
             Answer::Estimated(estimate) => Ok(estimate),
             other => Err(out_of_turn(&other)),
         }
@@ -103,28 +103,27 @@ impl Worker {
         budget: Vec<DeviceBytes>,
     ) -> Result<Loaded, WorkerError> {
         let call = self.number();
-        let mut answer = self.send_call(call, &ToWorker::Load { call, model, settings, budget })?;
-        let mut alive = self.shared.alive.subscribe();
-        loop {
-            tokio::select! {
-                answer = &mut answer => return match self.take(answer)? {
-                    Answer::Loaded(loaded) => Ok(loaded),
-                    other => Err(out_of_turn(&other)),
-                },
-                silent = timeout(LOAD_SILENCE_MAX, alive.changed()) => {
-                    if silent.is_err() {
-                        return Err(WorkerError::Silent { what: "load the model", after: LOAD_SILENCE_MAX });
-                    }
-                }
-            }
+        let message = ToWorker::Load { call, model, settings, budget };
+        match self.call(call, &message, "load the model").await? {
+            Answer::Loaded(loaded) => Ok(loaded),
+            other => Err(out_of_turn(&other)),
         }
     }
 
     pub async fn tokenize(&self, text: String, literal: Vec<LiteralRange>) -> Result<Vec<u32>, WorkerError> {
         let call = self.number();
         let message = ToWorker::Tokenize { call, text, literal };
-        match self.call(call, &message, "tokenize", TOKENIZE_TIMEOUT).await? {
+        match self.call(call, &message, "tokenize a text").await? {
             Answer::Tokenized(ids) => Ok(ids),
+            other => Err(out_of_turn(&other)),
+        }
+    }
+
+    /// The engine's own counters, and the memory it counts.
+    pub async fn stats(&self) -> Result<Stats, WorkerError> {
+        let call = self.number();
+        match self.call(call, &ToWorker::Stats { call }, "tell its counters").await? {
+            Answer::Stats(stats) => Ok(*stats),
             other => Err(out_of_turn(&other)),
         }
     }
@@ -137,17 +136,27 @@ impl Worker {
             self.shared.open_sequence(sequence, submit.request_id.clone()).map_err(WorkerError::Ended)?;
         // Made before sending, so that the sequence is forgotten if it cannot be sent.
         let events = WorkerEvents::new(events, sequence, Arc::clone(self));
-        self.send(&ToWorker::Submit(Box::new(submit)))?;
+        if let Err(error) = self.send(&ToWorker::Submit(Box::new(submit))) {
+            self.shared.forget_sequence(sequence);
+            return Err(error);
+        }
         Ok(events)
     }
 
-    /// Asks the process to end, and kills it if it does not.
+    /// Asks the process to end, and kills it if it has not within [`SHUTDOWN_TIMEOUT`].
     pub async fn shut_down(&self) {
         let mut ended = self.ended();
-        self.shared.expect_end();
+        self.shared.expect_end(EndCause::Asked, "");
         let asked = self.send(&ToWorker::Shutdown);
         let done = timeout(SHUTDOWN_TIMEOUT, ended.wait_for(Option::is_some)).await.is_ok();
         if asked.is_err() || !done {
+            tracing::warn!(
+                engine_id = self.shared.engine_id,
+                engine_version = self.shared.engine_version,
+                model = self.shared.model,
+                worker = self.pid,
+                "the worker did not end when it was asked to, and is killed"
+            );
             self.kill.cancel();
             // The supervising task reaps it and says so; it holds no lock that this could wait for.
             let _ = timeout(SHUTDOWN_TIMEOUT, ended.wait_for(Option::is_some)).await;
@@ -162,35 +171,20 @@ impl Worker {
     }
 
     async fn open(&self, message: &ToWorker) -> Result<EngineInfo, WorkerError> {
-        match self.call(0, message, "open the engine", OPEN_TIMEOUT).await? {
+        match self.call(0, message, "open the engine").await? {
             Answer::Opened(info) => Ok(info),
             other => Err(out_of_turn(&other)),
         }
     }
 
-    async fn call(
-        &self,
-        call: Call,
-        message: &ToWorker,
-        what: &'static str,
-        after: Duration,
-    ) -> Result<Answer, WorkerError> {
-        let answer = self.send_call(call, message)?;
-        let answer = timeout(after, answer).await.map_err(|_| {
+    /// Waits for the answer. The watchdog bounds that: a worker that gives none is ended.
+    async fn call(&self, call: Call, message: &ToWorker, what: &'static str) -> Result<Answer, WorkerError> {
+        let answer = self.shared.open_call(call, what).map_err(WorkerError::Ended)?;
+        if let Err(error) = self.send(message) {
             self.shared.forget_call(call);
-            WorkerError::Silent { what, after }
-        })?;
-        self.take(answer)
-    }
-
-    fn send_call(
-        &self,
-        call: Call,
-        message: &ToWorker,
-    ) -> Result<oneshot::Receiver<Result<Answer, Status>>, WorkerError> {
-        let answer = self.shared.open_call(call).map_err(WorkerError::Ended)?;
-        self.send(message)?;
-        Ok(answer)
+            return Err(error);
+        }
+        self.take(answer.await)
     }
 
     fn take(

@@ -1,24 +1,26 @@
 //! Log format and places, the same for every process of ours.
 //!
-//! Lines go to stderr, for whoever started the process, and to one file a day in the log folder, for whoever asks later.
+//! Lines go to stderr, for whoever started the process, and to a file in the log folder, for whoever asks later; a file that
+//! is full or a day old is moved aside, and a few are kept.
 //! A panic is a log line like any other.
 //!
 //! **Invariant:** stdout stays free: it belongs to the answer of a command, or to the protocol of a worker.
 #![forbid(unsafe_code)]
 
+mod rotating;
+
+pub use rotating::{Bounds, Rotating};
+
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 /// What is logged unless told otherwise. `sqlx` reports every statement at INFO.
 pub const DEFAULT_FILTER: &str = "info,sqlx=warn,hyper=warn,rustls=warn";
-/// Days of log files that are kept.
-pub const LOG_FILES_MAX: usize = 7;
 
 /// How lines look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,6 +39,7 @@ pub struct Config {
     pub format: Format,
     /// The log folder and the first part of the file names; made when missing. `None`: stderr only.
     pub files: Option<(PathBuf, String)>,
+    pub bounds: Bounds,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +49,7 @@ pub enum InitError {
     #[error("cannot make the log folder {}; name another with --log-dir", dir.display())]
     Folder { dir: PathBuf, source: std::io::Error },
     #[error("cannot write log files in {}; name another folder with --log-dir", dir.display())]
-    Files { dir: PathBuf, source: tracing_appender::rolling::InitError },
+    Files { dir: PathBuf, source: std::io::Error },
     #[error("logging is already set up in this process")]
     Twice { source: tracing_subscriber::util::TryInitError },
 }
@@ -56,14 +59,8 @@ pub fn init(config: &Config) -> Result<(), InitError> {
     let mut layers: Vec<Box<dyn Layer<Registry> + Send + Sync>> =
         vec![lines(config.format, std::io::stderr().is_terminal(), std::io::stderr)];
     if let Some((dir, prefix)) = &config.files {
-        // The appender looks for old files before it makes the folder, and would complain on stderr.
         std::fs::create_dir_all(dir).map_err(|source| InitError::Folder { dir: dir.clone(), source })?;
-        let files = RollingFileAppender::builder()
-            .rotation(Rotation::DAILY)
-            .filename_prefix(prefix)
-            .filename_suffix("log")
-            .max_log_files(LOG_FILES_MAX)
-            .build(dir)
+        let files = Rotating::open(dir, prefix, config.bounds)
             .map_err(|source| InitError::Files { dir: dir.clone(), source })?;
         layers.push(lines(config.format, false, Mutex::new(files)));
     }
@@ -127,12 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_reach_the_file_of_the_day() {
+    fn lines_reach_the_file() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let config = Config {
             filter: Some("info".into()),
             format: Format::Json,
             files: Some((dir.path().join("a/new/folder"), "test".into())),
+            bounds: Bounds::default(),
         };
         init(&config).expect("logging starts");
         tracing::info!(answer = 42, "hello file");

@@ -44,6 +44,7 @@ impl Inner {
                 let incomplete = self.cache.incomplete(repo, wanted.blob());
                 std::fs::rename(&incomplete, &blob)
                     .map_err(|source| self.io("put in place", &blob, source))?;
+                self.brought.note(&blob, file.size);
                 tracker.set(&file.name, Phase::Verifying, file.size);
                 return self.linked(wanted, &blob, path);
             }
@@ -54,7 +55,7 @@ impl Inner {
                 expected = file.sha256,
                 "a download is not what the manifest says"
             );
-            self.remove(&self.cache.incomplete(repo, wanted.blob()))?;
+            self.remove_file(&self.cache.incomplete(repo, wanted.blob()))?;
         }
         Err(StoreError::Corrupt {
             file: file.name.clone(),
@@ -64,7 +65,7 @@ impl Inner {
         })
     }
 
-    async fn lock(
+    pub(super) async fn lock(
         &self,
         wanted: Wanted<'_>,
         blob: &Path,
@@ -94,12 +95,12 @@ impl Inner {
                 "a file in the cache is not what its name says; it is fetched again"
             );
             // In a snapshot this is the link; its blob is looked at next.
-            self.remove(path)?;
+            self.remove_file(path)?;
         }
         Ok(look)
     }
 
-    fn remove(&self, path: &Path) -> Result<(), StoreError> {
+    pub(super) fn remove_file(&self, path: &Path) -> Result<(), StoreError> {
         self.verified.forget(path);
         match std::fs::remove_file(path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(self.io("remove", path, e)),
@@ -110,9 +111,18 @@ impl Inner {
     /// Links the verified blob into the snapshot and remembers it under the name that engines open.
     fn linked(&self, wanted: Wanted<'_>, blob: &Path, path: PathBuf) -> Result<PathBuf, StoreError> {
         let Wanted { file, repo, commit } = wanted;
+        let ours = self.brought.size(blob).is_some();
         self.cache
             .link(repo, wanted.blob(), commit, file.path())
             .map_err(|source| self.io("link into the snapshot", blob, source))?;
+        // Where linking moves the blob, its new place is as much ours as the old one was.
+        let moved = !blob.exists();
+        if moved {
+            self.brought.forget(blob);
+        }
+        if ours || !moved {
+            self.brought.note(&path, file.size);
+        }
         self.verified.remember(&path, &file.sha256);
         Ok(path)
     }

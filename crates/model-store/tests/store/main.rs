@@ -5,4 +5,5 @@
 mod disk;
 mod download;
 mod folder;
+mod remove;
 mod world;

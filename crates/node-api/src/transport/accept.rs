@@ -23,7 +23,7 @@ pub fn check_upgrade(headers: &HeaderMap) -> Result<&str, ApiError> {
             code: "protocol_version".to_owned(),
             message: format!("this router speaks {UPGRADE_TOKEN}, the node asked for {asked}"),
             hint: Some("run the same version of llm-router on router and node".to_owned()),
-            retry: false,
+            ..ApiError::default()
         });
     }
     headers
@@ -35,7 +35,7 @@ pub fn check_upgrade(headers: &HeaderMap) -> Result<&str, ApiError> {
             code: "join_secret_missing".to_owned(),
             message: "the node sent no join secret".to_owned(),
             hint: Some("start the node with the router's join secret".to_owned()),
-            retry: false,
+            ..ApiError::default()
         })
 }
 

@@ -9,17 +9,17 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    ANSWER_TIMEOUT, CONNECTION_WINDOW_BYTES, ERROR_BYTES_MAX, GENERATE_ANSWER_TIMEOUT, Io, LineError, Lines,
-    PING_INTERVAL, PING_TIMEOUT, STREAM_WINDOW_BYTES, TOKENIZE_TIMEOUT,
+    ANSWER_TIMEOUT, COMMAND_TIMEOUT, CONNECTION_WINDOW_BYTES, ERROR_BYTES_MAX, GENERATE_ANSWER_TIMEOUT, Io,
+    LineError, Lines, PING_INTERVAL, PING_TIMEOUT, STREAM_WINDOW_BYTES, TOKENIZE_TIMEOUT,
 };
 use crate::{
-    ApiError, DesiredModels, GenerateEvent, GenerateRequest, LINE_BYTES_MAX, NodeStatus, TokenizeReply,
-    TokenizeRequest,
+    ApiError, DesiredModels, EngineCommand, EngineReply, GenerateEvent, GenerateRequest, LINE_BYTES_MAX,
+    ModelCommand, ModelStatus, NodeStatus, TokenizeReply, TokenizeRequest,
 };
 
 /// Why a call of a node came to nothing.
@@ -102,8 +102,28 @@ impl NodeLink {
     }
 
     pub async fn tokenize(&self, request: &TokenizeRequest) -> Result<TokenizeReply, LinkError> {
-        let call = "a text to tokenize";
-        let response = self.call(call, Method::POST, "/v1/tokenize", json(request), TOKENIZE_TIMEOUT).await?;
+        self.ask("a text to tokenize", "/v1/tokenize", json(request), TOKENIZE_TIMEOUT).await
+    }
+
+    /// Returns when the command is done, which may take a load.
+    pub async fn engines(&self, command: &EngineCommand) -> Result<EngineReply, LinkError> {
+        self.ask("a command for its engines", "/v1/engines", json(command), COMMAND_TIMEOUT).await
+    }
+
+    /// Returns when the command is done, which may take a load.
+    pub async fn model(&self, command: &ModelCommand) -> Result<ModelStatus, LinkError> {
+        self.ask("a command for a model", "/v1/model", json(command), COMMAND_TIMEOUT).await
+    }
+
+    /// A call with one value as its answer.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        call: &'static str,
+        path: &'static str,
+        body: Bytes,
+        after: Duration,
+    ) -> Result<T, LinkError> {
+        let response = self.call(call, Method::POST, path, body, after).await?;
         let body = Limited::new(response.into_body(), LINE_BYTES_MAX).collect();
         let body = timeout(ANSWER_TIMEOUT, body).await;
         let body = body.map_err(|_| LinkError::Timeout { call, after: ANSWER_TIMEOUT })?;
@@ -155,8 +175,8 @@ impl From<LinkError> for ApiError {
                 status: StatusCode::BAD_GATEWAY.as_u16(),
                 code: "node_lost".to_owned(),
                 message: other.to_string(),
-                hint: None,
                 retry: true,
+                ..ApiError::default()
             },
         }
     }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::Stream;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -27,12 +27,25 @@ pub enum LineError {
 
 /// One value as one line.
 pub fn encode_line<T: Serialize>(value: &T) -> Result<Bytes, LineError> {
-    let mut line = serde_json::to_vec(value).map_err(|source| LineError::Parse { length: 0, source })?;
-    if line.len() >= LINE_BYTES_MAX {
-        return Err(LineError::TooLong);
-    }
-    line.push(b'\n');
-    Ok(line.into())
+    let mut line = BytesMut::new();
+    append_line(value, &mut line)?;
+    Ok(line.freeze())
+}
+
+/// One value as one line at the end of `out`; on failure `out` is as it was.
+pub(super) fn append_line<T: Serialize>(value: &T, out: &mut BytesMut) -> Result<(), LineError> {
+    let start = out.len();
+    let written = serde_json::to_writer((&mut *out).writer(), value);
+    let result = match written {
+        Err(source) => Err(LineError::Parse { length: 0, source }),
+        Ok(()) if out.len() - start >= LINE_BYTES_MAX => Err(LineError::TooLong),
+        Ok(()) => {
+            out.put_u8(b'\n');
+            return Ok(());
+        }
+    };
+    out.truncate(start);
+    result
 }
 
 /// Takes bytes as they come and gives whole lines. Empty lines are passed over.

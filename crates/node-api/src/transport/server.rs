@@ -17,12 +17,12 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    CONNECTION_WINDOW_BYTES, Io, PING_INTERVAL, PING_TIMEOUT, STREAM_WINDOW_BYTES, STREAMS_MAX, encode_line,
+    CONNECTION_WINDOW_BYTES, Io, PING_INTERVAL, PING_TIMEOUT, STREAM_WINDOW_BYTES, STREAMS_MAX, append_line,
     error_response,
 };
 use crate::{
-    ApiError, DesiredModels, GenerateEvent, GenerateRequest, LINE_BYTES_MAX, NodeStatus, TokenizeReply,
-    TokenizeRequest,
+    ApiError, DesiredModels, EngineCommand, EngineReply, GenerateEvent, GenerateRequest, LINE_BYTES_MAX,
+    ModelCommand, ModelStatus, NodeStatus, TokenizeReply, TokenizeRequest,
 };
 
 /// Values that become lines. Dropped when the router drops the stream.
@@ -45,6 +45,10 @@ pub trait NodeService: Send + Sync + 'static {
         &self,
         request: TokenizeRequest,
     ) -> impl Future<Output = Result<TokenizeReply, ApiError>> + Send;
+    /// Answers when the command is done: handovers wait for loads.
+    fn engines(&self, command: EngineCommand) -> impl Future<Output = Result<EngineReply, ApiError>> + Send;
+    /// Answers when the model is loaded, or has left its workers.
+    fn model(&self, command: ModelCommand) -> impl Future<Output = Result<ModelStatus, ApiError>> + Send;
 }
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -85,12 +89,14 @@ async fn answer<S: NodeService>(service: &S, request: Request<Incoming>) -> Resp
         (Method::PUT, "/v1/models") => put_models(service, request).await,
         (Method::POST, "/v1/generate") => generate(service, request).await,
         (Method::POST, "/v1/tokenize") => tokenize(service, request).await,
+        (Method::POST, "/v1/engines") => engines(service, request).await,
+        (Method::POST, "/v1/model") => model(service, request).await,
         (method, path) => Err(ApiError {
             status: StatusCode::NOT_FOUND.as_u16(),
             code: "unknown_call".to_owned(),
             message: format!("this node has no {method} {path}"),
             hint: Some("run the same version of llm-router on router and node".to_owned()),
-            retry: false,
+            ..ApiError::default()
         }),
     };
     result.unwrap_or_else(|error| error_response::<Full<Bytes>>(&error).map(BodyExt::boxed_unsync))
@@ -117,11 +123,25 @@ async fn tokenize<S: NodeService>(
     service: &S,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, ApiError> {
-    let reply = service.tokenize(body(request).await?).await?;
-    let json = serde_json::to_vec(&reply).expect("a reply holds only numbers");
+    Ok(json(&service.tokenize(body(request).await?).await?))
+}
+
+async fn engines<S: NodeService>(
+    service: &S,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, ApiError> {
+    Ok(json(&service.engines(body(request).await?).await?))
+}
+
+async fn model<S: NodeService>(service: &S, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+    Ok(json(&service.model(body(request).await?).await?))
+}
+
+fn json<T: Serialize>(reply: &T) -> Response<Body> {
+    let json = serde_json::to_vec(reply).expect("the contract's types hold only strings, numbers and lists");
     let mut response = Response::new(Full::from(json).boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(response)
+    response
 }
 
 async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, ApiError> {
@@ -130,8 +150,7 @@ async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, ApiE
         status: StatusCode::BAD_REQUEST.as_u16(),
         code: "bad_body".to_owned(),
         message: format!("the body of {path} {what}"),
-        hint: None,
-        retry: false,
+        ..ApiError::default()
     };
     let bytes = Limited::new(request.into_body(), LINE_BYTES_MAX).collect().await;
     let bytes = bytes.map_err(|e| bad(format!("could not be read: {e}")))?.to_bytes();
@@ -142,9 +161,8 @@ fn lines<T: Serialize + Send + 'static>(values: EventStream<T>) -> Response<Body
     let frames = values.ready_chunks(LINES_PER_FRAME).map(|values| {
         let mut data = BytesMut::new();
         for value in &values {
-            match encode_line(value) {
-                Ok(line) => data.extend_from_slice(&line),
-                Err(error) => tracing::error!(%error, "a line for the router is left out"),
+            if let Err(error) = append_line(value, &mut data) {
+                tracing::error!(%error, "a line for the router is left out");
             }
         }
         Ok(Frame::data(data.freeze()))

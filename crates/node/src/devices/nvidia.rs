@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use node_api::DeviceInfo;
 use nvml_wrapper::Nvml;
+use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use super::Detected;
@@ -55,4 +56,19 @@ pub fn detect(detected: &mut Detected) {
 pub fn memory_used(device: &DeviceInfo) -> Option<u64> {
     let index = device.id.strip_prefix("cuda:")?.parse().ok()?;
     nvml().ok()?.device_by_index(index).ok()?.memory_info().ok().map(|memory| memory.used)
+}
+
+/// Process id and bytes in use of every process with a context on it. Nothing where the driver does not count by process:
+/// Windows' display driver model, and containers that see other process ids than the driver.
+pub fn memory_of_processes(device: &DeviceInfo) -> Vec<(u32, u64)> {
+    let index = device.id.strip_prefix("cuda:").and_then(|index| index.parse().ok());
+    let Some((index, nvml)) = index.zip(nvml().ok()) else { return Vec::new() };
+    let Ok(processes) = nvml.device_by_index(index).and_then(|gpu| gpu.running_compute_processes()) else {
+        return Vec::new();
+    };
+    let used = processes.into_iter().map(|process| match process.used_gpu_memory {
+        UsedGpuMemory::Used(bytes) => Some((process.pid, bytes)),
+        UsedGpuMemory::Unavailable => None,
+    });
+    used.flatten().collect()
 }

@@ -3,6 +3,7 @@
 use model_manifest::Manifest;
 use node_api::DeviceInfo;
 
+use super::watcher::names;
 use super::{Engine, EngineManifest, EngineRegistry};
 
 /// How a model runs here.
@@ -20,31 +21,53 @@ pub struct DeviceChosen {
 }
 
 impl EngineRegistry {
-    /// The first of the model's runtimes that an engine here has, on the device that engine likes best; of several
-    /// versions the newest. Otherwise the reason, for the operator, with what would be needed.
-    pub fn choose(&self, model: &Manifest, devices: &[DeviceInfo]) -> Result<Choice, String> {
+    /// Every way to run the model here: of each runtime, in the model's order, each version, the newest first, on each
+    /// device, in the order its engine likes them. Engines an operator disabled are not among them; builds that failed
+    /// their trial are, see [`failed_trial`](Self::failed_trial). Nothing: the reason, for the operator.
+    pub fn candidates(&self, model: &Manifest, devices: &[DeviceInfo]) -> Result<Vec<Choice>, String> {
         let mut fitting: Vec<&Engine> = self.engines.iter().filter(|e| runs(&e.manifest, model)).collect();
+        // Stable: of two engines the one whose directory comes first.
         fitting.sort_by_key(|engine| std::cmp::Reverse(version_key(&engine.manifest.version)));
+        let enabled: Vec<&Engine> = fitting.iter().copied().filter(|e| self.is_enabled(e)).collect();
         // A model of which no runtime is known is left to whoever reads its format and architecture.
         let named = model.runtimes.iter().map(Some);
+        let mut choices: Vec<Choice> = Vec::new();
         for wanted in named.chain(model.runtimes.is_empty().then_some(None)) {
-            for engine in &fitting {
+            for engine in &enabled {
                 let own = &engine.manifest.runtimes;
                 let Some(runtime) = own.iter().find(|r| wanted.is_none_or(|wanted| wanted == *r)) else {
                     continue;
                 };
-                let device =
-                    engine.manifest.devices.iter().find_map(|k| devices.iter().find(|d| d.kind == *k));
-                if let Some(device) = device {
-                    return Ok(Choice {
-                        engine: (*engine).clone(),
-                        runtime: runtime.clone(),
-                        device: DeviceChosen { id: device.id.clone(), kind: device.kind.clone() },
-                    });
+                // An engine that has several of the model's runtimes uses the first.
+                if choices.iter().any(|choice| choice.engine.same_name(engine)) {
+                    continue;
                 }
+                let kinds = engine.manifest.devices.iter();
+                let devices = kinds.flat_map(|kind| devices.iter().filter(move |d| d.kind == *kind));
+                choices.extend(devices.map(|device| Choice {
+                    engine: (*engine).clone(),
+                    runtime: runtime.clone(),
+                    device: DeviceChosen { id: device.id.clone(), kind: device.kind.clone() },
+                }));
             }
         }
-        Err(self.missing(model, &fitting, devices))
+        if !choices.is_empty() {
+            return Ok(choices);
+        }
+        if enabled.is_empty() && !fitting.is_empty() {
+            let names = fitting.iter().map(|e| e.label()).collect::<Vec<_>>().join(", ");
+            return Err(format!(
+                "every engine for it is disabled: {names}; enable one with `engines enable`"
+            ));
+        }
+        Err(self.missing(model, &enabled, devices))
+    }
+
+    /// The first candidate that has not failed its trial with the model, or the first of all.
+    pub fn choose(&self, model: &Manifest, devices: &[DeviceInfo]) -> Result<Choice, String> {
+        let candidates = self.candidates(model, devices)?;
+        let good = candidates.iter().find(|choice| self.failed_trial(&choice.engine, &model.id).is_none());
+        Ok(good.or(candidates.first()).cloned().expect("candidates are never empty"))
     }
 
     fn missing(&self, model: &Manifest, fitting: &[&Engine], devices: &[DeviceInfo]) -> String {
@@ -79,7 +102,7 @@ impl EngineRegistry {
             );
         }
         if self.engines.is_empty() {
-            let dirs = self.dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(", ");
+            let dirs = names(&self.dirs);
             return format!("no engine is installed (looked in {dirs}); {what} needs one");
         }
         let format = model.format.as_str();
@@ -106,10 +129,7 @@ fn runs(engine: &EngineManifest, model: &Manifest) -> bool {
     format && engine.architectures.iter().any(|a| a == "*" || *a == model.architecture)
 }
 
-/// Orders versions: numbers by value, and a pre-release before its release.
-fn version_key(version: &str) -> (Vec<u64>, bool, String) {
-    let core_end = version.find(['-', '+']).unwrap_or(version.len());
-    let (core, rest) = version.split_at(core_end);
-    let numbers = core.split('.').map(|n| n.parse().unwrap_or(u64::MAX)).collect();
-    (numbers, !rest.starts_with('-'), rest.to_owned())
+/// Orders versions as semver does: numbers by value, a pre-release before its release. A manifest's version was checked.
+fn version_key(version: &str) -> Option<semver::Version> {
+    semver::Version::parse(version).ok()
 }

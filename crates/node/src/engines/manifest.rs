@@ -70,7 +70,9 @@ impl EngineManifest {
         list("runtimes", &self.runtimes, 1, is_name)?;
         list("architectures", &self.architectures, 1, |v| v == "*" || is_mixed_name(v, 64))?;
         list("formats", &self.formats, 1, |v| ["safetensors", "gguf"].contains(&v))?;
-        list("devices", &self.devices, 1, |v| ["cpu", "cuda", "metal", "vulkan", "d3d12"].contains(&v))?;
+        list("devices", &self.devices, 1, |v| {
+            ["cpu", "cuda", "metal", "vulkan", "d3d12", "sim"].contains(&v)
+        })?;
         list("capabilities", &self.capabilities, 0, is_name)?;
         text("licence", &self.licence, |v| !v.is_empty() && v.chars().count() <= 128)?;
         text("log_level", self.log_level.as_deref().unwrap_or("info"), |v| {
@@ -107,18 +109,7 @@ fn is_mixed_name(text: &str, bytes_max: usize) -> bool {
 }
 
 fn is_version(text: &str) -> bool {
-    let core = text.split(['-', '+']).next().unwrap_or_default();
-    let numbers: Vec<&str> = core.split('.').collect();
-    let number = |n: &&str| {
-        !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) && (*n == "0" || !n.starts_with('0'))
-    };
-    let rest = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'+');
-    text.len() <= 64
-        && numbers.len() == 3
-        && numbers.iter().all(number)
-        && text.bytes().all(rest)
-        && !text.ends_with(['-', '+'])
-        && text.matches('+').count() <= 1
+    text.len() <= 64 && semver::Version::parse(text).is_ok()
 }
 
 fn shorten(text: &str) -> String {

@@ -1,64 +1,76 @@
-//! Has every engine opened once, in a worker of its own, before it counts: a library that is no plugin, lacks another
-//! library or belongs to another manifest is refused by name now, and not by the first request.
+//! Has an engine opened once, in a worker of its own, before it counts: a library that is no plugin, lacks another
+//! library, belongs to another manifest, crashes or hangs is refused by name now, and not by the first request.
 
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{Engine, EngineRegistry, RefusedEngine};
+use super::Engine;
 use crate::WorkerProgram;
-use crate::worker::{self, WorkerError, WorkerSpec};
+use crate::worker::{self, EndCause, WatchdogLimits, WorkerError, WorkerSpec};
 
 /// Workers at once. Opening reads the library from the disk, so more of them gain little.
 const PARALLEL: usize = 4;
 /// For one engine. A driver that wakes a GPU takes seconds.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+/// For all of them: a node starts without those that are not tried by then.
+const PROBES_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Moves the engines that cannot be opened to the refused ones. An engine whose worker dies or says nothing stays: that
-/// may be the machine's fault and pass, and every load tells of it again.
-pub async fn probe(mut registry: EngineRegistry, program: &WorkerProgram) -> EngineRegistry {
-    let found = std::mem::take(&mut registry.engines);
-    let mut looked = stream::iter(found)
-        .map(async |engine| {
-            let reason = refusal(&engine, program).await;
-            (engine, reason)
-        })
-        .buffered(PARALLEL);
-    while let Some((engine, reason)) = looked.next().await {
-        match reason {
-            None => registry.engines.push(engine),
-            Some(reason) => registry.refused.push(RefusedEngine {
-                folder: engine.library.parent().map(Into::into).unwrap_or_default(),
-                manifest: Some(engine.manifest),
-                reason,
-            }),
-        }
-    }
-    registry
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Good,
+    /// By its own answer: it will be the same next time.
+    Refused(String),
+    /// It died, hung or was not reached. That may be the machine's fault and pass.
+    Died(String),
 }
 
-/// Why the engine cannot be used, if that is the engine's own fault.
-async fn refusal(engine: &Engine, program: &WorkerProgram) -> Option<String> {
-    let spec = WorkerSpec { program: program.clone(), engine: engine.clone(), model: String::new() };
+/// A verdict on each, in their order.
+pub async fn probe(engines: &[Engine], program: &WorkerProgram) -> Vec<Verdict> {
+    let deadline = Instant::now() + PROBES_TIMEOUT;
+    // Owned: a future over borrowed items is not `Send` for every lifetime.
+    stream::iter(engines.to_vec())
+        .map(|engine| {
+            let program = program.clone();
+            async move {
+                timeout_at(deadline, try_one(&engine, &program)).await.unwrap_or_else(|_| {
+                    let seconds = PROBES_TIMEOUT.as_secs();
+                    Verdict::Died(format!("it could not be tried within {seconds} s; it is tried again"))
+                })
+            }
+        })
+        .buffered(PARALLEL)
+        .collect()
+        .await
+}
+
+async fn try_one(engine: &Engine, program: &WorkerProgram) -> Verdict {
+    let spec = WorkerSpec {
+        program: program.clone(),
+        engine: engine.clone(),
+        model: String::new(),
+        // Above the time it has: what it is told is one limit.
+        watchdog: WatchdogLimits::new(PROBE_TIMEOUT * 2, PROBE_TIMEOUT * 2, PROBE_TIMEOUT * 2),
+    };
     let label = engine.label();
     match timeout(PROBE_TIMEOUT, worker::start(&spec)).await {
         Ok(Ok((worker, _))) => {
             worker.shut_down().await;
-            None
+            Verdict::Good
         }
-        Ok(Err(WorkerError::Status(status))) => Some(status.message),
+        Ok(Err(WorkerError::Status(status))) => Verdict::Refused(status.message),
+        Ok(Err(WorkerError::Ended(end))) if end.cause != EndCause::Asked => {
+            Verdict::Died(format!("it died when it was tried: {end}"))
+        }
+        // The worker program is at fault, not the engine; every load tells of it again.
         Ok(Err(error)) => {
             tracing::warn!(engine = label, "an engine could not be tried: {error}");
-            None
+            Verdict::Good
         }
         Err(_) => {
             let seconds = PROBE_TIMEOUT.as_secs();
-            tracing::warn!(
-                engine = label,
-                "an engine could not be tried: it was not open within {seconds} s"
-            );
-            None
+            Verdict::Died(format!("it hung when it was tried: it was not open within {seconds} s"))
         }
     }
 }

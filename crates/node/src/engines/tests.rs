@@ -8,6 +8,16 @@ use node_api::{DeviceInfo, EngineState};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::WorkerProgram;
+
+/// Without trying them: the worker program is not there, which is no fault of an engine.
+async fn scan(dirs: &[PathBuf]) -> EngineRegistry {
+    find(dirs, &no_program()).await.unwrap()
+}
+
+fn no_program() -> WorkerProgram {
+    WorkerProgram { executable: "/there/is/no/program".into(), arguments: Vec::new() }
+}
 
 fn manifest() -> Value {
     json!({
@@ -50,12 +60,12 @@ fn model(architecture: &str, format: Format, runtimes: &[&str]) -> Manifest {
     }
 }
 
-#[test]
-fn an_engine_is_found_with_the_hash_of_its_library() {
+#[tokio::test]
+async fn an_engine_is_found_with_the_hash_of_its_library() {
     let dir = tempfile::tempdir().unwrap();
     install(dir.path(), "gpt-oss-0.1.0", &manifest());
     fs::create_dir_all(dir.path().join("empty")).unwrap();
-    let registry = scan(&[dir.path().join("absent"), dir.path().to_owned()]);
+    let registry = scan(&[dir.path().join("absent"), dir.path().to_owned()]).await;
     assert!(registry.refused.is_empty(), "{registry:?}");
     assert_eq!(registry.engines[0].label(), "gpt-oss 0.1.0");
     assert_eq!(
@@ -64,8 +74,8 @@ fn an_engine_is_found_with_the_hash_of_its_library() {
     );
 }
 
-#[test]
-fn what_is_wrong_with_an_engine_is_said_and_it_is_not_used() {
+#[tokio::test]
+async fn what_is_wrong_with_an_engine_is_said_and_it_is_not_used() {
     let cases: &[(Value, &str)] = &[
         (with(&[("abi_version", json!("2.0"))]), "built for ABI 2.0"),
         (with(&[("abi_version", json!("one"))]), "abi_version `one`"),
@@ -84,38 +94,38 @@ fn what_is_wrong_with_an_engine_is_said_and_it_is_not_used() {
     for (manifest, expected) in cases {
         let dir = tempfile::tempdir().unwrap();
         install(dir.path(), "engine", manifest);
-        let registry = scan(&[dir.path().to_owned()]);
+        let registry = scan(&[dir.path().to_owned()]).await;
         assert!(registry.engines.is_empty(), "{manifest}");
         assert!(registry.refused[0].reason.contains(expected), "{expected}: {}", registry.refused[0].reason);
         assert!(matches!(registry.summaries()[0].state, EngineState::Refused { .. }));
     }
 }
 
-#[test]
-fn a_huge_manifest_is_refused_unread() {
+#[tokio::test]
+async fn a_huge_manifest_is_refused_unread() {
     let dir = tempfile::tempdir().unwrap();
     install(dir.path(), "engine", &manifest());
     fs::write(dir.path().join("engine/manifest.json"), vec![b' '; 300 << 10]).unwrap();
-    assert!(scan(&[dir.path().to_owned()]).refused[0].reason.contains("longer than"));
+    assert!(scan(&[dir.path().to_owned()]).await.refused[0].reason.contains("longer than"));
 }
 
-#[test]
-fn the_same_engine_twice_is_used_from_the_first_directory() {
+#[tokio::test]
+async fn the_same_engine_twice_is_used_from_the_first_directory() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     install(first.path(), "a", &manifest());
     install(second.path(), "b", &manifest());
-    let registry = scan(&[first.path().to_owned(), second.path().to_owned()]);
-    assert!(registry.engines[0].library.starts_with(first.path()));
+    let registry = scan(&[first.path().to_owned(), second.path().to_owned()]).await;
+    assert!(registry.engines[0].folder.starts_with(first.path()));
     assert!(registry.refused[0].reason.contains("is used from"), "{registry:?}");
 }
 
-#[test]
-fn the_newest_version_and_the_best_device_are_chosen() {
+#[tokio::test]
+async fn the_newest_version_and_the_best_device_are_chosen() {
     let dir = tempfile::tempdir().unwrap();
     install(dir.path(), "a", &with(&[("version", json!("0.9.0"))]));
     install(dir.path(), "b", &with(&[("version", json!("0.10.0"))]));
     install(dir.path(), "c", &with(&[("version", json!("0.10.0-rc.1"))]));
-    let registry = scan(&[dir.path().to_owned()]);
+    let registry = scan(&[dir.path().to_owned()]).await;
     let choice = registry
         .choose(&model("gpt_oss", Format::Safetensors, &["gpt-oss"]), &[device("cpu"), device("cuda:0")])
         .unwrap();
@@ -124,24 +134,24 @@ fn the_newest_version_and_the_best_device_are_chosen() {
     assert_eq!(registry.runtimes(&[device("cpu")]), ["gpt-oss/cpu"]);
 }
 
-#[test]
-fn a_model_without_a_known_runtime_goes_to_whoever_reads_it() {
+#[tokio::test]
+async fn a_model_without_a_known_runtime_goes_to_whoever_reads_it() {
     let dir = tempfile::tempdir().unwrap();
     install(dir.path(), "a", &with(&[("architectures", json!(["*"]))]));
-    let registry = scan(&[dir.path().to_owned()]);
+    let registry = scan(&[dir.path().to_owned()]).await;
     let choice = registry.choose(&model("unheard_of", Format::Safetensors, &[]), &[device("cpu")]).unwrap();
     assert_eq!(choice.runtime, "gpt-oss");
 }
 
-#[test]
-fn what_is_missing_is_named() {
+#[tokio::test]
+async fn what_is_missing_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let none = scan(&[dir.path().to_owned()]);
+    let none = scan(&[dir.path().to_owned()]).await;
     install(dir.path(), "a", &with(&[("devices", json!(["cuda"]))]));
-    let registry = scan(&[dir.path().to_owned()]);
+    let registry = scan(&[dir.path().to_owned()]).await;
     let refused_dir = tempfile::tempdir().unwrap();
     install(refused_dir.path(), "a", &with(&[("abi_version", json!("2.0"))]));
-    let refused = scan(&[refused_dir.path().to_owned()]);
+    let refused = scan(&[refused_dir.path().to_owned()]).await;
 
     let cases: &[(&EngineRegistry, Manifest, &[&str])] = &[
         (&none, model("gpt_oss", Format::Safetensors, &["gpt-oss"]), &["no engine is installed", "gpt_oss"]),

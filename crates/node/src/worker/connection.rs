@@ -6,13 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use engine_protocol::{
-    EngineInfo, Estimate, EventKind, FrameReader, Loaded, LogLevel, SequenceId, Status, StatusCode, ToNode,
+    EngineInfo, Estimate, EventKind, FrameReader, Loaded, LogLevel, Phase, SequenceId, Stats, Status,
+    StatusCode, ToNode,
 };
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::Instant;
 
+use super::end::{EndCause, WorkerEnd};
 use super::last_words::RateLimit;
+use super::watchdog::{self, Hang, Limits, Watchdog};
 use super::{EVENTS_MAX, Worker};
 
 pub type Call = engine_protocol::CallId;
@@ -28,6 +32,7 @@ pub(super) enum Answer {
     Estimated(Estimate),
     Loaded(Loaded),
     Tokenized(Vec<u32>),
+    Stats(Box<Stats>),
 }
 
 impl Answer {
@@ -37,6 +42,7 @@ impl Answer {
             Answer::Estimated(_) => "an estimate",
             Answer::Loaded(_) => "a loaded model",
             Answer::Tokenized(_) => "token ids",
+            Answer::Stats(_) => "counters",
         }
     }
 }
@@ -44,8 +50,8 @@ impl Answer {
 /// Why a sequence ended without the engine ending it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// With the exit status and last words.
-    Worker(Arc<str>),
+    /// The worker is gone.
+    Worker(WorkerEnd),
     /// Its reader stopped reading.
     Overflow,
 }
@@ -59,17 +65,19 @@ pub(super) struct Shared {
     pub model: String,
     state: Mutex<State>,
     pub progress: watch::Sender<f32>,
-    /// Changes with every message: a sign of life.
-    pub alive: watch::Sender<()>,
-    pub ended: watch::Sender<Option<Arc<str>>>,
+    pub ended: watch::Sender<Option<WorkerEnd>>,
+    /// Something is asked of a worker that had nothing to do.
+    woken: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     calls: HashMap<Call, oneshot::Sender<Result<Answer, Status>>>,
     sequences: HashMap<SequenceId, Sequence>,
-    ended: Option<Arc<str>>,
-    expected: bool,
+    watchdog: Watchdog,
+    ended: Option<WorkerEnd>,
+    /// Why it is about to be ended by us: the first reason counts.
+    ending: Option<(EndCause, String)>,
 }
 
 #[derive(Debug)]
@@ -77,6 +85,8 @@ struct Sequence {
     request_id: String,
     events: mpsc::Sender<Result<EventKind, RequestEnd>>,
     end: Option<oneshot::Sender<RequestEnd>>,
+    /// Its reader has gone; it is kept for the request id of log lines until the worker ends it.
+    cancelled: bool,
 }
 
 #[derive(Debug)]
@@ -86,15 +96,21 @@ pub(super) struct SequenceEvents {
 }
 
 impl Shared {
-    pub fn new(engine_id: String, engine_version: String, model: String) -> Shared {
+    pub fn new(engine_id: String, engine_version: String, model: String, limits: Limits) -> Shared {
         Shared {
             engine_id,
             engine_version,
             model,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                calls: HashMap::new(),
+                sequences: HashMap::new(),
+                watchdog: Watchdog::new(limits, Instant::now()),
+                ended: None,
+                ending: None,
+            }),
             progress: watch::Sender::new(0.0),
-            alive: watch::Sender::new(()),
             ended: watch::Sender::new(None),
+            woken: Notify::new(),
         }
     }
 
@@ -103,65 +119,111 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn open_call(&self, call: Call) -> Result<oneshot::Receiver<Result<Answer, Status>>, Arc<str>> {
+    pub fn open_call(
+        &self,
+        call: Call,
+        what: &'static str,
+    ) -> Result<oneshot::Receiver<Result<Answer, Status>>, WorkerEnd> {
         let mut state = self.lock();
         if let Some(end) = &state.ended {
-            return Err(Arc::clone(end));
+            return Err(end.clone());
         }
         let (sender, receiver) = oneshot::channel();
         state.calls.insert(call, sender);
+        state.watchdog.asked(call, what, Instant::now());
+        self.woken.notify_one();
         Ok(receiver)
     }
 
+    /// It could not be sent.
     pub fn forget_call(&self, call: Call) {
-        self.lock().calls.remove(&call);
+        let mut state = self.lock();
+        state.calls.remove(&call);
+        state.watchdog.forget_call(call);
     }
 
     pub fn open_sequence(
         &self,
         sequence: SequenceId,
         request_id: String,
-    ) -> Result<SequenceEvents, Arc<str>> {
+    ) -> Result<SequenceEvents, WorkerEnd> {
         let mut state = self.lock();
         if let Some(end) = &state.ended {
-            return Err(Arc::clone(end));
+            return Err(end.clone());
         }
         let (events_in, events) = mpsc::channel(EVENTS_MAX);
         let (end_in, end) = oneshot::channel();
-        state.sequences.insert(sequence, Sequence { request_id, events: events_in, end: Some(end_in) });
+        let opened = Sequence { request_id, events: events_in, end: Some(end_in), cancelled: false };
+        state.sequences.insert(sequence, opened);
+        state.watchdog.submitted(sequence, Instant::now());
+        self.woken.notify_one();
         Ok(SequenceEvents { events, end })
     }
 
-    /// Whether it was still running.
+    /// Its reader has gone. Whether the worker still runs it, and is to be told.
     pub fn close_sequence(&self, sequence: SequenceId) -> bool {
-        self.lock().sequences.remove(&sequence).is_some()
+        match self.lock().sequences.get_mut(&sequence) {
+            Some(sequence) => !std::mem::replace(&mut sequence.cancelled, true),
+            None => false,
+        }
     }
 
-    pub fn expect_end(&self) {
-        self.lock().expected = true;
+    /// It could not be sent.
+    pub fn forget_sequence(&self, sequence: SequenceId) {
+        let mut state = self.lock();
+        state.sequences.remove(&sequence);
+        state.watchdog.ended(sequence);
     }
 
-    pub fn is_end_expected(&self) -> bool {
-        self.lock().expected
+    /// What is to be said of its end, unless there is a reason already.
+    pub fn expect_end(&self, cause: EndCause, reason: impl Into<String>) {
+        self.lock().ending.get_or_insert_with(|| (cause, reason.into()));
     }
 
-    pub fn end_reason(&self) -> Arc<str> {
-        self.lock().ended.clone().unwrap_or_else(|| "the worker is ending".into())
+    pub fn ending(&self) -> Option<(EndCause, String)> {
+        self.lock().ending.clone()
+    }
+
+    /// How it ended; of one that takes no more messages and is not reaped yet, what is known.
+    pub fn end_reason(&self) -> WorkerEnd {
+        let state = self.lock();
+        state.ended.clone().unwrap_or_else(|| WorkerEnd {
+            cause: state.ending.as_ref().map_or(EndCause::Crashed, |(cause, _)| *cause),
+            reason: format!("the worker of engine {} is ending", self.engine_id).into(),
+        })
     }
 
     /// Everything that waits is told. Called once, by the supervising task.
-    pub fn end(&self, reason: Arc<str>) {
+    pub fn end(&self, end: WorkerEnd) {
         let mut state = self.lock();
-        state.ended = Some(Arc::clone(&reason));
+        state.ended = Some(end.clone());
         // Calls learn it by their sender's end and ask for the reason.
         state.calls.clear();
+        state.watchdog.all_ended();
         for (_, mut sequence) in state.sequences.drain() {
-            if let Some(end) = sequence.end.take() {
-                let _ = end.send(RequestEnd::Worker(Arc::clone(&reason)));
+            if let Some(sender) = sequence.end.take() {
+                let _ = sender.send(RequestEnd::Worker(end.clone()));
             }
         }
         drop(state);
-        self.ended.send_replace(Some(reason));
+        self.ended.send_replace(Some(end));
+    }
+
+    /// Returns when the worker hangs.
+    pub async fn watch(&self) -> Hang {
+        loop {
+            let hang = {
+                let mut state = self.lock();
+                let hang = state.watchdog.check(Instant::now());
+                hang.map_or_else(|| Err(state.watchdog.idle()), Ok)
+            };
+            match hang {
+                Ok(hang) => return hang,
+                // A permit is kept for a wake-up that comes in between.
+                Err(true) => self.woken.notified().await,
+                Err(false) => tokio::time::sleep(watchdog::CHECK_INTERVAL).await,
+            }
+        }
     }
 
     /// Reads until the end of the pipe; `Err` says what could not be understood.
@@ -176,7 +238,6 @@ impl Shared {
             }
             frames.extend(&buffer[..n]);
             while let Some(message) = frames.next::<ToNode>().map_err(|e| format!("it sent garbage: {e}"))? {
-                self.alive.send_replace(());
                 self.take(message, &mut log_limit)?;
             }
         }
@@ -188,30 +249,27 @@ impl Shared {
             ToNode::Estimated { call, estimate } => self.answer(call, Ok(Answer::Estimated(estimate))),
             ToNode::Loaded { call, loaded } => self.answer(call, Ok(Answer::Loaded(loaded))),
             ToNode::Tokenized { call, ids } => self.answer(call, Ok(Answer::Tokenized(ids))),
-            // Nobody here asks for them yet.
-            ToNode::Stats { .. } => {}
+            ToNode::Stats { call, stats } => self.answer(call, Ok(Answer::Stats(Box::new(stats)))),
             ToNode::Failed { call, status } => self.answer(call, Err(status)),
-            ToNode::Progress { phase: engine_protocol::Phase::Load, done, total } if total > 0 => {
-                #[expect(
-                    clippy::cast_precision_loss,
-                    clippy::cast_possible_truncation,
-                    reason = "a share for people"
-                )]
-                self.progress.send_replace((done as f64 / total as f64).clamp(0.0, 1.0) as f32);
+            ToNode::Progress { phase, done, total } => {
+                self.lock().watchdog.progress(phase, done, Instant::now());
+                if phase == Phase::Load && total > 0 {
+                    self.progress.send_replace(share(done, total));
+                }
             }
-            ToNode::Progress { .. } => {}
             ToNode::Events(events) => {
-                let mut state = self.lock();
+                let (mut state, now) = (self.lock(), Instant::now());
                 for event in events {
-                    state.event(event.sequence, event.kind);
+                    state.event(event.sequence, event.kind, now);
                 }
             }
             ToNode::StepFailed { status } => {
-                let mut state = self.lock();
+                let (mut state, now) = (self.lock(), Instant::now());
                 let running: Vec<SequenceId> = state.sequences.keys().copied().collect();
                 for sequence in running {
-                    state.event(sequence, EventKind::Failed { status: status.clone() });
+                    state.event(sequence, EventKind::Failed { status: status.clone() }, now);
                 }
+                state.watchdog.all_ended();
             }
             ToNode::Log { level, message, sequence } => {
                 if log_limit.allows() {
@@ -222,9 +280,12 @@ impl Shared {
         Ok(())
     }
 
-    /// An answer nobody waits for any more is dropped: its caller ran out of time.
+    /// An answer nobody waits for any more is dropped: its caller has gone.
     fn answer(&self, call: Call, answer: Result<Answer, Status>) {
-        if let Some(sender) = self.lock().calls.remove(&call) {
+        let mut state = self.lock();
+        let result = !matches!(answer, Ok(Answer::Stats(_)));
+        state.watchdog.answered(call, result, Instant::now());
+        if let Some(sender) = state.calls.remove(&call) {
             let _ = sender.send(answer);
         }
     }
@@ -250,23 +311,35 @@ impl Shared {
 }
 
 impl State {
-    fn event(&mut self, id: SequenceId, kind: EventKind) {
-        // Of a sequence that was cancelled a token more may come.
-        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+    fn event(&mut self, id: SequenceId, kind: EventKind, now: Instant) {
+        if matches!(kind, EventKind::Token(_)) {
+            self.watchdog.token(id, now);
+        } else {
+            self.watchdog.event(now);
+        }
         let last = matches!(kind, EventKind::Finished { .. } | EventKind::Failed { .. });
-        match sequence.events.try_send(Ok(kind)) {
-            Ok(()) if !last => {}
-            Ok(()) => {
-                self.sequences.remove(&id);
-            }
+        if last {
+            self.watchdog.ended(id);
+        }
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        // Of a sequence that was cancelled a token more may come; of one that overflowed nothing may follow the gap.
+        if !sequence.cancelled
+            && sequence.end.is_some()
+            && sequence.events.try_send(Ok(kind)).is_err()
             // The reader is gone, or it stopped reading; it cancels when it is dropped.
-            Err(_) => {
-                if let Some(end) = sequence.end.take() {
-                    let _ = end.send(RequestEnd::Overflow);
-                }
-            }
+            && let Some(end) = sequence.end.take()
+        {
+            let _ = end.send(RequestEnd::Overflow);
+        }
+        if last {
+            self.sequences.remove(&id);
         }
     }
+}
+
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a share for people")]
+fn share(done: u64, total: u64) -> f32 {
+    (done as f64 / total as f64).clamp(0.0, 1.0) as f32
 }
 
 /// The events of one sequence, to its end. Dropping them cancels the sequence.
@@ -322,8 +395,8 @@ impl RequestEnd {
     /// As a status of the engine would say it.
     pub fn status(&self) -> Status {
         match self {
-            RequestEnd::Worker(reason) => {
-                Status::new(StatusCode::Internal, "worker_died", reason.to_string())
+            RequestEnd::Worker(end) => {
+                Status::new(StatusCode::Internal, "worker_died", end.reason.to_string())
             }
             RequestEnd::Overflow => Status::new(
                 StatusCode::Cancelled,

@@ -16,12 +16,16 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Shared;
+use super::end::{EndCause, WorkerEnd};
+use super::watchdog::{Hang, Limits};
 use super::{HELLO_TIMEOUT, MESSAGES_MAX, Worker, WorkerError, last_words, starter};
 use crate::WorkerProgram;
 use crate::engines::Engine;
 
 /// A worker whose pipe has ended gets this long to end by itself, so that its own exit status is reported.
 const EXIT_GRACE: Duration = Duration::from_secs(3);
+/// For the system to end a process that was killed.
+const REAP_TIMEOUT: Duration = Duration::from_secs(30);
 /// For what a dead worker left in its pipes, should another process hold them open.
 const LEFTOVERS_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -32,6 +36,7 @@ pub struct WorkerSpec {
     pub engine: Engine,
     /// For log lines.
     pub model: String,
+    pub watchdog: Limits,
 }
 
 /// Starts the process, says hello, and has it open the plugin.
@@ -62,21 +67,30 @@ pub async fn start(spec: &WorkerSpec) -> Result<(Worker, EngineInfo), WorkerErro
     let (Some(mut stdin), Some(mut stdout), Some(stderr)) = pipes else {
         return Err(failed("it has no pipes".to_owned()));
     };
-    let shared = Arc::new(Shared::new(manifest.id.clone(), manifest.version.clone(), spec.model.clone()));
+    let (id, version) = (manifest.id.clone(), manifest.version.clone());
+    let shared = Arc::new(Shared::new(id, version, spec.model.clone(), spec.watchdog));
     let words = tokio::spawn(last_words::read(stderr, Arc::clone(&shared)));
 
     let hello = timeout(HELLO_TIMEOUT, hello(&mut stdin, &mut stdout)).await;
     let hello =
         hello.unwrap_or_else(|_| Err(format!("did not say hello within {} s", HELLO_TIMEOUT.as_secs())));
     if let Err(reason) = hello {
-        let end = obituary(child, words).await;
+        let end = obituary(reap(child, &shared, pid).await, words).await;
         return Err(WorkerError::Hello(format!("the worker of {} {reason}; {end}", spec.engine.label())));
     }
 
     let kill = CancellationToken::new();
     let (outgoing, frames) = mpsc::channel(MESSAGES_MAX);
     tokio::spawn(write(stdin, frames));
-    tokio::spawn(supervise(child, stdout, words, Arc::clone(&shared), kill.clone()));
+    tokio::spawn(supervise(
+        child,
+        pid,
+        stdout,
+        words,
+        Arc::clone(&shared),
+        kill.clone(),
+        spec.engine.clone(),
+    ));
     let worker =
         Worker { pid, shared, outgoing, next: AtomicU64::new(1), _kill: kill.clone().drop_guard(), kill };
     let open = Open {
@@ -119,59 +133,96 @@ async fn write(mut stdin: ChildStdin, mut frames: mpsc::Receiver<Vec<u8>>) {
 /// Owns the process to its end.
 async fn supervise(
     mut child: Child,
+    pid: u32,
     stdout: ChildStdout,
     words: JoinHandle<Vec<String>>,
     shared: Arc<Shared>,
     kill: CancellationToken,
+    // Held to the end: the private copy of its library stays as long.
+    _engine: Engine,
 ) {
     let reading = shared.read(stdout);
     tokio::pin!(reading);
-    let why = tokio::select! {
-        read = reading.as_mut() => read.err(),
+    let garbage = |why: String| {
+        shared.expect_end(EndCause::Garbage, why);
+        true
+    };
+    let kill_it = tokio::select! {
+        read = reading.as_mut() => read.err().is_some_and(garbage),
         // What it said before it died still counts.
-        _ = child.wait() => timeout(LEFTOVERS_TIMEOUT, reading.as_mut()).await.unwrap_or(Ok(())).err(),
+        _ = child.wait() => {
+            timeout(LEFTOVERS_TIMEOUT, reading.as_mut()).await.unwrap_or(Ok(())).err().is_some_and(garbage)
+        }
         () = kill.cancelled() => {
-            let _ = child.start_kill();
-            shared.expect_end();
-            None
+            // Without another reason: the handle was dropped.
+            shared.expect_end(EndCause::Asked, "");
+            true
+        }
+        hang = shared.watch() => {
+            shared.expect_end(EndCause::Hung, describe(&hang));
+            true
         }
     };
-    if why.is_some() {
-        // It talks nonsense: no reason to wait for more of it.
+    if kill_it {
         let _ = child.start_kill();
     }
-    let end = obituary(child, words).await;
-    let reason = match why {
-        Some(why) => format!("the worker of engine {} was ended because {why}; {end}", shared.engine_id),
-        None => format!("the worker of engine {} ended: {end}", shared.engine_id),
-    };
-    if shared.is_end_expected() && shared.model.is_empty() {
-        // It held no model: the look at an engine when the node starts.
-        tracing::debug!(engine_id = shared.engine_id, "a worker ended as asked: {end}");
-    } else if shared.is_end_expected() {
-        tracing::info!(engine_id = shared.engine_id, model = shared.model, "a worker ended as asked: {end}");
+    let status = reap(child, &shared, pid).await;
+    let (cause, why) = shared.ending().unwrap_or((EndCause::Crashed, String::new()));
+    let end = obituary(status, words).await;
+    let engine = format!("engine {} {}", shared.engine_id, shared.engine_version);
+    let reason = if why.is_empty() {
+        format!("the worker of {engine} ended: {end}")
     } else {
-        tracing::error!(
-            engine_id = shared.engine_id,
-            engine_version = shared.engine_version,
-            model = shared.model,
-            "{reason}"
-        );
+        format!("the worker of {engine} was ended because {why}; {end}")
+    };
+    let (engine_id, engine_version, model) = (&shared.engine_id, &shared.engine_version, &shared.model);
+    match cause {
+        // It held no model: the look at an engine.
+        EndCause::Asked if model.is_empty() => {
+            tracing::debug!(engine_id, engine_version, worker = pid, "a worker ended as asked: {end}");
+        }
+        EndCause::Asked => {
+            tracing::info!(engine_id, engine_version, model, worker = pid, "a worker ended as asked: {end}");
+        }
+        _ => {
+            let cause = cause.name();
+            tracing::error!(engine_id, engine_version, model, worker = pid, cause, "{reason}");
+        }
     }
-    shared.end(reason.into());
+    shared.end(WorkerEnd { cause, reason: reason.into() });
 }
 
-/// Reaps the process and words its end: exit status, then what it said last.
-async fn obituary(mut child: Child, words: JoinHandle<Vec<String>>) -> String {
-    let status = match timeout(EXIT_GRACE, child.wait()).await {
-        Ok(status) => status,
-        Err(_) => {
-            let _ = child.start_kill();
-            child.wait().await
-        }
-    };
-    let status = status.map_or_else(|e| format!("its exit status is unknown: {e}"), |status| word(&status));
-    let mut words = words;
+fn describe(hang: &Hang) -> String {
+    let Hang { what, doing, after } = hang;
+    format!("it hung: it {what} for {} s while it was to {doing}", after.as_secs_f32())
+}
+
+/// Waits for the process to be gone, and its memory with it. One that does not go by itself is killed; one that the
+/// system cannot end (stuck in a driver) is left to a task, after it was said.
+async fn reap(mut child: Child, shared: &Shared, pid: u32) -> String {
+    if let Ok(status) = timeout(EXIT_GRACE, child.wait()).await {
+        return word(status);
+    }
+    let _ = child.start_kill();
+    if let Ok(status) = timeout(REAP_TIMEOUT, child.wait()).await {
+        return word(status);
+    }
+    tracing::error!(
+        engine_id = shared.engine_id,
+        engine_version = shared.engine_version,
+        model = shared.model,
+        worker = pid,
+        "the system does not end process {pid}, which was killed; its memory stays taken until it does"
+    );
+    tokio::spawn(async move {
+        let _ = child.wait().await;
+        tracing::warn!("process {pid}, killed before, has ended now");
+    });
+    format!("killed, and not gone within {} s", REAP_TIMEOUT.as_secs())
+}
+
+/// Words a process's end: exit status, then what it said last.
+async fn obituary(status: String, mut words: JoinHandle<Vec<String>>) -> String {
     let last = match timeout(LEFTOVERS_TIMEOUT, &mut words).await {
         Ok(last) => last.unwrap_or_default(),
         Err(_) => {
@@ -182,7 +233,11 @@ async fn obituary(mut child: Child, words: JoinHandle<Vec<String>>) -> String {
     if last.is_empty() { status } else { format!("{status}; its last words: {}", last.join(" | ")) }
 }
 
-fn word(status: &ExitStatus) -> String {
+fn word(status: std::io::Result<ExitStatus>) -> String {
+    status.map_or_else(|e| format!("its exit status is unknown: {e}"), |status| word_status(&status))
+}
+
+fn word_status(status: &ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(status) {
         return match signal {

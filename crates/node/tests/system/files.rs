@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fixture_hub::Fault;
 use model_manifest::Source;
-use node_api::{ModelSettings, ModelState};
+use node_api::{DesiredModels, ModelAction, ModelCommand, ModelSettings, ModelState};
 
-use crate::support::{collect, files, manifest, rig};
+use crate::support::{collect, files, manifest, rig, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_is_downloaded_with_progress_and_then_ready() {
@@ -79,4 +79,30 @@ async fn a_manifest_with_another_fingerprint_is_refused() {
     };
     let refused = rig.link.put_models(&node_api::DesiredModels { models: vec![model] }).await.unwrap_err();
     assert_eq!(node_api::ApiError::from(refused).code, "fingerprint_wrong");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operators_removal_takes_what_was_downloaded_and_a_lost_wish_does_not() {
+    let rig = rig().await;
+    let fingerprint = rig.ready().await;
+    let blobs = rig._folders.path().join("cache/models--org--echo/blobs");
+    let count = || std::fs::read_dir(&blobs).into_iter().flatten().count();
+    let brought = count();
+    assert!(brought >= 3, "{brought} files");
+    // The router names no model any more, as after the loss of its database.
+    rig.link.put_models(&DesiredModels { models: Vec::new() }).await.unwrap();
+    rig.ready().await;
+    assert_eq!(count(), brought);
+    let command = ModelCommand { model: "org/echo".into(), fingerprint, action: ModelAction::Remove };
+    rig.link.model(&command).await.unwrap();
+    assert_eq!(count(), brought, "it is still wanted");
+    rig.link.put_models(&DesiredModels { models: Vec::new() }).await.unwrap();
+    let mut status = rig.link.status().await.unwrap();
+    within("the files are gone", async {
+        // Each line is a look; they come at least once a second.
+        while count() > 0 {
+            status.next().await.unwrap().unwrap();
+        }
+    })
+    .await;
 }

@@ -75,7 +75,7 @@ async fn take(
             code: "gpu_required".into(),
             message: "the node has no GPU".into(),
             hint: Some("start the router with --allow-cpu".into()),
-            retry: false,
+            ..ApiError::default()
         }));
     }
     let upgrade = hyper::upgrade::on(&mut request);
@@ -198,6 +198,9 @@ pub fn request(fingerprint: &str, text: &str) -> GenerateRequest {
         fingerprint: fingerprint.into(),
         prompt: Prompt::Text { text: text.into(), literal: Vec::new() },
         sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+        worker_deaths: 0,
+        cache_salt: 0,
+        affinity: 0,
     }
 }
 
@@ -213,12 +216,16 @@ pub fn files() -> Vec<(&'static str, FileRole, Vec<u8>)> {
     ]
 }
 
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
 pub fn manifest(source: Source) -> Manifest {
     let file = |(name, role, bytes): (&str, FileRole, Vec<u8>)| ManifestFile {
         name: name.into(),
         role,
         size: bytes.len() as u64,
-        sha256: Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect(),
+        sha256: sha256(&bytes),
         git_oid: None,
         repo_path: None,
         repo: None,
@@ -253,6 +260,7 @@ pub async fn collect(mut lines: Lines<GenerateEvent>) -> Reply {
     while let Some(event) = within("the next event", lines.next()).await {
         match event.unwrap() {
             GenerateEvent::Loading { .. } => reply.loading += 1,
+            GenerateEvent::Alive => {}
             GenerateEvent::Started { prompt_tokens, .. } => reply.prompt_tokens = prompt_tokens,
             GenerateEvent::Token(token) if token.control => {}
             GenerateEvent::Token(token) => bytes.extend(token.bytes.to_vec()),

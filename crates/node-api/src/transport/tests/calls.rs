@@ -36,14 +36,7 @@ impl Drop for OnDrop {
 
 impl NodeService for Echo {
     fn status(&self) -> EventStream<NodeStatus> {
-        let status = |sequence| NodeStatus {
-            sequence,
-            models: Vec::new(),
-            memory: MemoryStatus::default(),
-            requests_running: 0,
-            requests_waiting: 0,
-            draining: false,
-        };
+        let status = |sequence| NodeStatus { sequence, ..NodeStatus::default() };
         Box::pin(stream::iter([status(1), status(2)]).chain(stream::pending()))
     }
 
@@ -79,13 +72,41 @@ impl NodeService for Echo {
                 code: "model_unknown".into(),
                 message: format!("no model {other}"),
                 hint: Some("register it".into()),
-                retry: false,
+                ..ApiError::default()
             }),
         }
     }
 
     async fn tokenize(&self, request: TokenizeRequest) -> Result<TokenizeReply, ApiError> {
         Ok(TokenizeReply { ids: request.text.bytes().map(u32::from).collect() })
+    }
+
+    async fn engines(&self, command: EngineCommand) -> Result<EngineReply, ApiError> {
+        let EngineCommand::Reload { engine: Some(engine) } = command else {
+            return Ok(EngineReply::default());
+        };
+        let handover = Handover {
+            model: "m".into(),
+            from: format!("{engine} 1.0.0"),
+            to: format!("{engine} 1.0.1"),
+            done: true,
+            reason: None,
+            pause_ms: 0,
+        };
+        Ok(EngineReply { engines: Vec::new(), handovers: vec![handover] })
+    }
+
+    async fn model(&self, command: ModelCommand) -> Result<ModelStatus, ApiError> {
+        assert_eq!(command.action, ModelAction::Load);
+        Ok(ModelStatus {
+            id: command.model,
+            fingerprint: command.fingerprint,
+            state: ModelState::Waiting,
+            notes: Vec::new(),
+            replicas: Vec::new(),
+            candidates: Vec::new(),
+            requests_waiting: 0,
+        })
     }
 }
 
@@ -100,7 +121,6 @@ pub fn join() -> Join {
             arch: "x86_64".into(),
             machine_id: "m".into(),
             devices: Vec::new(),
-            engines: Vec::new(),
         },
     }
 }
@@ -112,6 +132,9 @@ fn request(model: &str, text: &str) -> GenerateRequest {
         fingerprint: "f".into(),
         prompt: Prompt::Text { text: text.into(), literal: Vec::new() },
         sampling: Sampling::default(),
+        worker_deaths: 0,
+        cache_salt: 0,
+        affinity: 0,
     }
 }
 
@@ -214,4 +237,14 @@ async fn a_silent_peer_is_found_out_by_pings() {
     });
     let patience = (PING_INTERVAL + PING_TIMEOUT) * 2;
     tokio::time::timeout(patience, link.closed()).await.expect("the pings stay unanswered");
+}
+
+#[tokio::test]
+async fn commands_are_answered_when_they_are_done() {
+    let (link, _service, _end) = pair().await;
+    let reload = EngineCommand::Reload { engine: Some("echo".into()) };
+    let reply = link.engines(&reload).await.unwrap();
+    assert_eq!((reply.handovers[0].to.as_str(), reply.handovers[0].done), ("echo 1.0.1", true));
+    let load = ModelCommand { model: "m".into(), fingerprint: "f".into(), action: ModelAction::Load };
+    assert_eq!(link.model(&load).await.unwrap().id, "m");
 }

@@ -47,8 +47,7 @@ async fn link(
                 status: 401,
                 code: "join_secret_wrong".into(),
                 message: "that is not the secret".into(),
-                hint: None,
-                retry: false,
+                ..ApiError::default()
             });
         }
         Ok(_) => {}

@@ -1,0 +1,260 @@
+//! Memory, with real workers on a simulated device: who is refused, who leaves, who is ended.
+
+use std::time::Duration;
+
+use fixture_hub::Repo;
+use model_manifest::{Manifest, Source};
+use node::MemoryLimits;
+use node_api::{
+    ApiError, DesiredModel, DesiredModels, GenerateEvent, GenerateRequest, ModelSettings, ModelState,
+    ModelStatus, NodeStatus, Sampling,
+};
+use serde_json::{Value, json};
+
+use crate::support::{Reply, Rig, collect, files, manifest, request, rig_with, sha256, within};
+
+const GIB: u64 = 1 << 30;
+/// Tests do not wait the whole ten seconds.
+const STAY: Duration = Duration::from_millis(500);
+
+/// A node with a simulated device of 8 GiB, nothing of it kept back, and these models of the engine that misbehaves.
+struct World {
+    rig: Rig,
+    fingerprints: Vec<(String, String)>,
+}
+
+impl World {
+    async fn new(limits: MemoryLimits, models: &[(&str, Value)]) -> World {
+        let engines = tempfile::tempdir().unwrap();
+        engine_testkit::build::install_engine("fault", "0.1.0", engines.path()).unwrap();
+        let folder = engines.path().to_owned();
+        let rig = rig_with(move |config| {
+            config.engine_dirs = vec![folder];
+            config.devices = "sim:0".parse().unwrap();
+            config.simulated_devices = "sim:0=8GiB".parse().unwrap();
+            config.memory = limits;
+            config.sequences_max = Some(4);
+        })
+        .await;
+        // Kept for as long as the node runs: the test's process is short.
+        let _ = engines.keep();
+        let mut wanted = Vec::new();
+        let mut fingerprints = Vec::new();
+        for (id, fault) in models {
+            let manifest = fault_model(&rig, id);
+            let fingerprint = manifest.fingerprint();
+            fingerprints.push(((*id).to_owned(), fingerprint.clone()));
+            let options = fault.as_object().unwrap().clone();
+            let settings = ModelSettings { options, ..ModelSettings::default() };
+            wanted.push(DesiredModel { fingerprint, manifest, settings });
+        }
+        rig.link.put_models(&DesiredModels { models: wanted }).await.unwrap();
+        let world = World { rig, fingerprints };
+        world
+            .status("all ready", |s| {
+                s.models.len() == models.len() && s.models.iter().all(|m| m.state.is_ready())
+            })
+            .await;
+        world
+    }
+
+    fn ask(&self, id: &str, text: &str) -> GenerateRequest {
+        let (_, fingerprint) = self.fingerprints.iter().find(|(known, _)| known == id).unwrap();
+        let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+        GenerateRequest { model: id.into(), sampling, ..request(fingerprint, text) }
+    }
+
+    async fn generate(&self, id: &str, text: &str) -> Reply {
+        collect(within("the stream", self.rig.link.generate(&self.ask(id, text))).await.unwrap()).await
+    }
+
+    async fn serves(&self, id: &str) {
+        let reply = self.generate(id, "hello").await;
+        assert_eq!(reply.text, "hello", "{id}: {reply:?}");
+    }
+
+    async fn refused(&self, id: &str) -> ApiError {
+        let reply = self.generate(id, "hello").await;
+        reply.failed.unwrap_or_else(|| panic!("{id} was served: {}", reply.text))
+    }
+
+    async fn status(&self, what: &str, wanted: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
+        let mut lines = self.rig.link.status().await.unwrap();
+        within(what, async {
+            loop {
+                let status = lines.next().await.expect("the status goes on").unwrap();
+                if wanted(&status) {
+                    return status;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Waits until exactly these models are in workers.
+    async fn loaded(&self, ids: &[&str]) -> NodeStatus {
+        self.status(&format!("only {ids:?} loaded"), |s| {
+            s.models.iter().all(|m| is_loaded(m) == ids.contains(&m.id.as_str()))
+        })
+        .await
+    }
+}
+
+fn is_loaded(model: &ModelStatus) -> bool {
+    !model.replicas.is_empty() && matches!(model.state, ModelState::Loaded { .. })
+}
+
+fn fault_model(rig: &Rig, id: &str) -> Manifest {
+    let config = br#"{"model_type": "fault", "max_position_embeddings": 4096}"#.to_vec();
+    let named: Vec<_> = files()
+        .into_iter()
+        .map(|(name, _, bytes)| (name, if name == "config.json" { config.clone() } else { bytes }))
+        .collect();
+    let repo = named.iter().fold(Repo::new(id), |repo, (name, bytes)| repo.file(*name, bytes.clone()));
+    let source = Source::Hub { repo: id.into(), revision: "main".into(), commit: repo.commit() };
+    rig.hub.push(repo);
+    let mut manifest = manifest(source);
+    manifest.id = id.into();
+    manifest.architecture = "fault".into();
+    manifest.runtimes = vec!["fault".into()];
+    for file in &mut manifest.files {
+        let (_, bytes) = named.iter().find(|(name, _)| *name == file.name).unwrap();
+        file.size = bytes.len() as u64;
+        file.sha256 = sha256(bytes);
+    }
+    manifest
+}
+
+fn limits() -> MemoryLimits {
+    MemoryLimits { evict_percent: 100, alert_percent: 100, minimum_stay: STAY, ..MemoryLimits::default() }
+}
+
+fn of_gib(gib: u64) -> Value {
+    json!({ "weights_bytes": gib * GIB })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_larger_than_the_device_is_refused_with_both_numbers_and_nobody_leaves_for_it() {
+    let world = World::new(limits(), &[("org/small", of_gib(2)), ("org/large", of_gib(9))]).await;
+    world.serves("org/small").await;
+    let error = world.refused("org/large").await;
+    assert_eq!((error.status, error.code.as_str()), (507, "out_of_vram"), "{error:?}");
+    let (needed, available) = error.numbers.unwrap();
+    assert!(needed > 9 * GIB && available == 8 * GIB, "{error:?}");
+    assert!(
+        error.message.contains(&needed.to_string()) && error.message.contains(&available.to_string()),
+        "{error}"
+    );
+    world.loaded(&["org/small"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_models_leave_for_a_load_the_least_recently_used_first() {
+    let models = ["org/a", "org/b", "org/c"].map(|id| (id, of_gib(3)));
+    let world = World::new(limits(), &models).await;
+    world.serves("org/a").await;
+    world.serves("org/b").await;
+    world.serves("org/a").await;
+    world.serves("org/c").await;
+    let status = world.loaded(&["org/a", "org/c"]).await;
+    assert!(status.counters.evictions >= 1, "{:?}", status.counters);
+    let a = status.models.iter().find(|m| m.id == "org/a").unwrap();
+    let memory = a.replicas[0].memory.iter().find(|m| m.device == "sim:0").unwrap();
+    assert!(memory.granted >= 3 * GIB && memory.estimated == memory.granted, "{memory:?}");
+    assert_eq!(status.memory.devices[0].device, "sim:0");
+    // What it takes is what its worker says.
+    world
+        .status("what workers take", |s| {
+            s.memory.devices[0].used >= 6 * GIB && s.memory.devices[0].reserved >= 6 * GIB
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_model_stays_until_it_has_finished_and_its_answer_is_whole() {
+    let slow = json!({ "weights_bytes": 5 * GIB, "tokens_per_second": 20.0, "repeat": 12 });
+    let world = World::new(limits(), &[("org/busy", slow), ("org/next", of_gib(5))]).await;
+    let mut busy = world.rig.link.generate(&world.ask("org/busy", "hello")).await.unwrap();
+    let mut begun = String::new();
+    while begun.is_empty() {
+        if let GenerateEvent::Token(token) = within("a token", busy.next()).await.unwrap().unwrap() {
+            begun = String::from_utf8(token.bytes.to_vec()).unwrap();
+        }
+    }
+    let (rest, next) = tokio::join!(collect(busy), world.generate("org/next", "hello"));
+    assert!(rest.failed.is_none(), "{rest:?}");
+    assert_eq!(begun + &rest.text, "hello".repeat(12));
+    assert_eq!(next.text, "hello", "{next:?}");
+    world.loaded(&["org/next"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_models_that_do_not_fit_together_are_both_served_without_thrashing() {
+    let world = World::new(limits(), &[("org/a", of_gib(5)), ("org/b", of_gib(5))]).await;
+    let started = std::time::Instant::now();
+    for _ in 0..3 {
+        // Both at once, several times: requests for one wait while the other is in the device.
+        let (a, b, c, d) = tokio::join!(
+            world.generate("org/a", "one"),
+            world.generate("org/b", "two"),
+            world.generate("org/a", "three"),
+            world.generate("org/b", "four"),
+        );
+        assert_eq!([a.text, b.text, c.text, d.text], ["one", "two", "three", "four"]);
+    }
+    let status = world.status("a status", |_| true).await;
+    let most = started.elapsed().as_millis() / STAY.as_millis() + 1;
+    let loads = status.counters.loads;
+    assert!(loads >= 2 && u128::from(loads) <= most, "{loads} loads in {:?}", started.elapsed());
+    assert_eq!(status.counters.load_failures, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_overrun_ends_the_worker_is_told_and_leaves_room_for_the_next() {
+    let greedy = json!({
+        "weights_bytes": GIB,
+        "faults": [{ "at": "submit", "do": { "take": { "bytes": 4 * GIB } }, "prompt": "greedy" }],
+    });
+    let world = World::new(limits(), &[("org/greedy", greedy), ("org/next", of_gib(7))]).await;
+    world.serves("org/greedy").await;
+    let _ = world.generate("org/greedy", "greedy").await;
+    let status = world.status("the overrun is counted", |s| s.counters.worker_overruns > 0).await;
+    assert_eq!(status.counters.worker_overruns, 1);
+    world.status("its memory is back", |s| s.memory.devices[0].reserved == 0 || s.alerts.is_empty()).await;
+    world.serves("org/next").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_estimate_that_lies_is_believed_and_the_overrun_is_caught() {
+    let liar = json!({
+        "weights_bytes": 4 * GIB,
+        "faults": [{ "at": "estimate", "do": { "scale": { "factor": 0.25 } } }],
+    });
+    let world = World::new(limits(), &[("org/liar", liar)]).await;
+    let _ = world.generate("org/liar", "hello").await;
+    world.status("the overrun is counted", |s| s.counters.worker_overruns > 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_that_fails_gives_everything_back() {
+    let failing = json!({
+        "weights_bytes": 6 * GIB,
+        "faults": [{ "at": "loaded", "do": { "fail": { "code": 9, "reason": "no_luck", "message": "it fails" } } }],
+    });
+    let world = World::new(limits(), &[("org/failing", failing), ("org/next", of_gib(7))]).await;
+    let error = world.refused("org/failing").await;
+    assert_eq!((error.status, error.code.as_str()), (503, "no_luck"), "{error:?}");
+    world.status("nothing is granted", |s| s.memory.devices[0].reserved == 0).await;
+    world.serves("org/next").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_nearly_full_is_an_alert_that_ends_with_its_cause() {
+    let limits = MemoryLimits { alert_percent: 60, ..limits() };
+    let world = World::new(limits, &[("org/a", of_gib(6)), ("org/b", of_gib(4))]).await;
+    world.serves("org/a").await;
+    let high = |s: &NodeStatus| s.alerts.iter().any(|a| a.code == "memory_high" && a.subject == "sim:0");
+    world.status("the alert", high).await;
+    world.serves("org/b").await;
+    world.status("its end", |s| !high(s)).await;
+}
