@@ -5,9 +5,13 @@
 //! **Invariant:** only types; nothing here opens a connection or reads a clock.
 #![forbid(unsafe_code)]
 
+pub mod engines;
+pub mod loaded;
 pub mod models;
 pub mod nodes;
 
+pub use engines::*;
+pub use loaded::*;
 pub use models::*;
 pub use nodes::*;
 
@@ -32,10 +36,22 @@ pub struct Version {
 /// Answer of `GET /health` and `GET /ready`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// `ok`, or `draining` while the router ends.
-    pub status: String,
-    /// Nodes connected now.
+    pub status: HealthState,
+    /// Why it is not ready, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Nodes connected now; for `/ready` those that take requests.
     pub nodes: u32,
     /// Models that are ready on some node.
     pub models_ready: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthState {
+    Ok,
+    /// It answers, and cannot serve requests.
+    NotReady,
+    /// It was told to end.
+    Draining,
 }

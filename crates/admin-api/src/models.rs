@@ -1,7 +1,7 @@
 //! Registered models: how one is registered, shown, changed and removed.
 
 use model_manifest::{Format, Manifest, Source};
-use node_api::{ModelSettings, ModelState};
+use node_api::{Candidate, ModelSettings, ModelState, ReplicaStatus};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -138,6 +138,15 @@ pub struct ModelOnNode {
     /// Optional files that are not there, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Its workers there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReplicaStatus>,
+    /// Engines there that could run it, the chosen one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<Candidate>,
+    /// Requests there that have no worker yet.
+    #[serde(default)]
+    pub requests_waiting: u32,
 }
 
 /// Answer of `GET /api/models`.
@@ -199,6 +208,14 @@ mod strict {
         #[serde(default)]
         sequences_max: Option<u32>,
         #[serde(default)]
+        engine: Option<String>,
+        #[serde(default)]
+        devices: Vec<String>,
+        #[serde(default)]
+        replicas: Option<u32>,
+        #[serde(default)]
+        keep_alive_seconds: Option<i64>,
+        #[serde(default)]
         options: serde_json::Map<String, serde_json::Value>,
     }
 
@@ -211,8 +228,25 @@ mod strict {
     }
 
     impl From<Strict> for ModelSettings {
-        fn from(Strict { context_length, sequences_max, options }: Strict) -> ModelSettings {
-            ModelSettings { context_length, sequences_max, options }
+        fn from(strict: Strict) -> ModelSettings {
+            let Strict {
+                context_length,
+                sequences_max,
+                engine,
+                devices,
+                replicas,
+                keep_alive_seconds,
+                options,
+            } = strict;
+            ModelSettings {
+                context_length,
+                sequences_max,
+                engine,
+                devices,
+                replicas,
+                keep_alive_seconds,
+                options,
+            }
         }
     }
 }

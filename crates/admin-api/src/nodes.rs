@@ -1,6 +1,6 @@
-//! Connected nodes and the engines they have found.
+//! Connected nodes: what they have, how they are, and why one did not do what it was told.
 
-use node_api::{DeviceInfo, EngineState, EngineSummary, MemoryStatus};
+use node_api::{Alert, Counters, DeviceInfo, EngineSummary, MemoryStatus};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -27,6 +27,10 @@ pub struct Node {
     pub devices: Vec<DeviceInfo>,
     pub engines: Vec<EngineSummary>,
     pub memory: MemoryStatus,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alerts: Vec<Alert>,
+    #[serde(default)]
+    pub counters: Counters,
     /// Seconds since 1970.
     pub connected_since: i64,
     /// Milliseconds since its last heartbeat.
@@ -47,46 +51,15 @@ pub enum NodeState {
     Draining,
 }
 
-/// Answer of `GET /api/engines`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct EngineList {
-    /// In order of id, version and node.
-    pub engines: Vec<EngineOnNode>,
-}
-
-/// An engine plugin on one node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct EngineOnNode {
-    pub node_id: String,
-    pub node_name: String,
-    pub id: String,
-    pub version: String,
-    pub runtimes: Vec<String>,
-    pub architectures: Vec<String>,
-    pub formats: Vec<String>,
-    /// Device kinds it can use.
-    pub devices: Vec<String>,
-    pub capabilities: Vec<String>,
-    /// sha256 of the library, lower-case hex.
-    pub sha256: String,
-    #[serde(flatten)]
-    pub state: EngineState,
-}
-
-impl EngineOnNode {
-    pub fn new(node_id: &str, node_name: &str, engine: &EngineSummary) -> EngineOnNode {
-        EngineOnNode {
-            node_id: node_id.to_owned(),
-            node_name: node_name.to_owned(),
-            id: engine.id.clone(),
-            version: engine.version.clone(),
-            runtimes: engine.runtimes.clone(),
-            architectures: engine.architectures.clone(),
-            formats: engine.formats.clone(),
-            devices: engine.devices.clone(),
-            capabilities: engine.capabilities.clone(),
-            sha256: engine.sha256.clone(),
-            state: engine.state.clone(),
-        }
-    }
+/// Why a node did not do what an operator asked of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CommandError {
+    /// HTTP status it would have had alone.
+    pub status: u16,
+    /// Stable, snake_case.
+    pub code: String,
+    pub message: String,
+    /// What to do next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }

@@ -23,4 +23,14 @@ pub struct ErrorDetail {
     /// What to do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// Where two numbers explain it, as an engine or a node counted them: bytes, or tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numbers: Option<Numbers>,
+}
+
+/// What was needed, and what there was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Numbers {
+    pub needed: u64,
+    pub available: u64,
 }

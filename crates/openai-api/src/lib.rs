@@ -17,6 +17,6 @@ pub mod stop;
 pub mod stream_options;
 pub mod usage;
 
-pub use error::{ErrorBody, ErrorDetail};
+pub use error::{ErrorBody, ErrorDetail, Numbers};
 pub use parse::{InvalidRequest, parse};
 pub use sampling::Sampling;

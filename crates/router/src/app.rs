@@ -9,8 +9,10 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::caller::CacheSalts;
 use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::templates::Templates;
 
@@ -31,6 +33,8 @@ pub struct App {
     /// Held while the catalog changes, so that database and memory change together.
     pub catalog: Mutex<()>,
     pub templates: Templates,
+    pub cache_salts: CacheSalts,
+    pub metrics: Metrics,
     /// Tasks that end with the router.
     pub tasks: TaskTracker,
     /// The router was told to end: nothing new is begun.

@@ -2,10 +2,12 @@
 //!
 //! One lock over all of it, held only for look-ups and for the dispatcher's decisions, never across an await.
 
+mod operate;
 mod place;
 mod registered;
 mod view;
 
+pub use operate::{Commanded, on_node};
 pub use place::{OnNode, Place};
 pub use registered::{CHAT_TEMPLATE, Registered, TOKENIZER_CONFIG};
 pub use view::unknown_model;
@@ -27,7 +29,7 @@ pub const RETRY_AFTER_SECONDS: u32 = 5;
 
 pub struct Cluster {
     inner: Mutex<Inner>,
-    /// The dispatcher's next deadline may have changed.
+    /// The dispatcher's next deadline is earlier than the one that is watched.
     deadline_changed: Notify,
     /// Counts changes of the registered models, for the tasks that tell the nodes.
     revision: watch::Sender<u64>,
@@ -42,6 +44,8 @@ struct Inner {
     nodes: BTreeMap<String, Node>,
     dispatcher: Dispatcher,
     waiting: HashMap<Ticket, oneshot::Sender<Result<Chosen, Refusal>>>,
+    /// When the task that watches the dispatcher's deadlines wakes up by itself.
+    watched: Option<Duration>,
     next_connection: u64,
 }
 
@@ -59,9 +63,10 @@ struct Node {
 
 /// The node a request was given to.
 struct Chosen {
-    node_id: String,
+    node_id: Arc<str>,
     link: NodeLink,
     gone: CancellationToken,
+    worker_deaths: u32,
 }
 
 /// A node's place among the connected ones.
@@ -78,6 +83,7 @@ impl Cluster {
             nodes: BTreeMap::new(),
             dispatcher: Dispatcher::new(limits),
             waiting: HashMap::new(),
+            watched: None,
             next_connection: 0,
         };
         Arc::new(Cluster {
@@ -92,7 +98,11 @@ impl Cluster {
     /// Refuses requests that waited too long. Runs until it is dropped.
     pub async fn watch_deadlines(self: Arc<Cluster>) {
         loop {
-            let deadline = self.lock().dispatcher.next_deadline();
+            let deadline = {
+                let mut inner = self.lock();
+                inner.watched = inner.dispatcher.next_deadline();
+                inner.watched
+            };
             match deadline {
                 None => self.deadline_changed.notified().await,
                 Some(at) => {
@@ -129,7 +139,7 @@ impl Cluster {
     /// Engines of all connected nodes, in the form registration asks for.
     pub fn known_engines(&self) -> Vec<model_manifest::KnownEngine> {
         let inner = self.lock();
-        let engines = inner.nodes.values().flat_map(|n| &n.info.engines);
+        let engines = inner.nodes.values().filter_map(|n| n.status.as_ref()).flat_map(|s| &s.engines);
         let known = engines.filter(|e| e.state == node_api::EngineState::Available).flat_map(|engine| {
             engine.runtimes.iter().map(|runtime| model_manifest::KnownEngine {
                 runtime: runtime.clone(),
@@ -189,7 +199,7 @@ impl Cluster {
             );
             old.gone.cancel();
         }
-        inner.dispatcher.remove_node(&id);
+        inner.dispatcher.remove_node(self.now(), &id);
         self.dispatch(&mut inner);
         connection
     }
@@ -204,7 +214,7 @@ impl Cluster {
         node.last_heard = Instant::now();
         let view = view_of(&inner.models, &status);
         node.status = Some(status);
-        inner.dispatcher.set_node(id, view);
+        inner.dispatcher.set_node(self.now(), id, &view);
         self.dispatch(inner);
     }
 
@@ -214,7 +224,7 @@ impl Cluster {
         connection.gone.cancel();
         if inner.nodes.get(id).is_some_and(|n| n.connection == connection.number) {
             inner.nodes.remove(id);
-            inner.dispatcher.remove_node(id);
+            inner.dispatcher.remove_node(self.now(), id);
             self.dispatch(&mut inner);
         }
     }
@@ -223,7 +233,7 @@ impl Cluster {
         let inner = &mut *inner;
         for (id, node) in &inner.nodes {
             if let Some(status) = &node.status {
-                inner.dispatcher.set_node(id, view_of(&inner.models, status));
+                inner.dispatcher.set_node(self.now(), id, &view_of(&inner.models, status));
             }
         }
         self.dispatch(inner);
@@ -240,10 +250,10 @@ impl Cluster {
             for decision in decisions {
                 let (ticket, outcome) = match decision {
                     Decision::Refuse { ticket, refusal } => (ticket, Err(refusal)),
-                    Decision::Send { ticket, node: node_id } => {
-                        let node =
-                            inner.nodes.get(&node_id).expect("the dispatcher knows only connected nodes");
-                        (ticket, Ok(Chosen { node_id, link: node.link.clone(), gone: node.gone.clone() }))
+                    Decision::Send { ticket, node: id, worker_deaths } => {
+                        let node = inner.nodes.get(&*id).expect("the dispatcher knows only connected nodes");
+                        let (link, gone) = (node.link.clone(), node.gone.clone());
+                        (ticket, Ok(Chosen { node_id: id, link, gone, worker_deaths }))
                     }
                 };
                 let waiter = inner.waiting.remove(&ticket);
@@ -253,7 +263,10 @@ impl Cluster {
                 }
             }
         }
-        self.deadline_changed.notify_one();
+        let next = inner.dispatcher.next_deadline();
+        if next.is_some_and(|next| inner.watched.is_none_or(|watched| next < watched)) {
+            self.deadline_changed.notify_one();
+        }
     }
 
     fn now(&self) -> Duration {

@@ -73,12 +73,11 @@ impl Config {
 pub struct Limits {
     /// Bytes of a request's body.
     pub body_bytes_max: usize,
-    /// Requests that run on one node at once; more wait.
-    pub node_requests_max: u32,
-    /// Requests that wait for a place at once; more are refused with 503.
-    pub waiting_max: usize,
-    /// How long a request waits for a place before it is refused with 503.
-    pub wait_max: Duration,
+    /// Requests that wait for one model at once; more are refused with 503.
+    pub queue_length: usize,
+    /// How long a request waits for a place before it is refused with 503. Time in which its model's load moves does not
+    /// count.
+    pub queue_wait: Duration,
     /// Between two comments in a stream that has nothing to say.
     pub keep_alive: Duration,
     /// How long requests may go on after the router was told to end.
@@ -89,9 +88,8 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             body_bytes_max: 32 << 20,
-            node_requests_max: 64,
-            waiting_max: 1024,
-            wait_max: Duration::from_secs(60),
+            queue_length: 1024,
+            queue_wait: Duration::from_secs(60),
             keep_alive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
         }

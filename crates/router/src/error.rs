@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::RETRY_AFTER;
 use http::{HeaderName, HeaderValue, StatusCode};
 use node_api::ApiError;
-use openai_api::{ErrorBody, ErrorDetail, InvalidRequest};
+use openai_api::{ErrorBody, ErrorDetail, InvalidRequest, Numbers};
 
 /// Clients of the OpenAI API look at it before they try again by themselves.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -19,6 +19,8 @@ pub struct Failure {
     pub message: String,
     pub param: Option<Box<str>>,
     pub hint: Option<Box<str>>,
+    /// Needed and available, where they explain it.
+    pub numbers: Option<(u64, u64)>,
     pub retry: Retry,
     /// For the log only: what went wrong inside.
     pub log: Option<Box<str>>,
@@ -42,6 +44,7 @@ impl Failure {
             message: message.into(),
             param: None,
             hint: None,
+            numbers: None,
             retry: Retry::Unsaid,
             log: None,
         }
@@ -82,6 +85,7 @@ impl Failure {
                 param: self.param.clone().map(String::from),
                 code: Some(self.code.clone()),
                 hint: self.hint.clone().map(String::from),
+                numbers: self.numbers.map(|(needed, available)| Numbers { needed, available }),
             },
         }
     }
@@ -147,8 +151,9 @@ impl From<ApiError> for Failure {
             status,
             code: error.code,
             message: error.message,
-            param: None,
+            param: error.param.map(Into::into),
             hint: error.hint.map(Into::into),
+            numbers: error.numbers,
             retry,
             log: None,
         }

@@ -6,9 +6,10 @@
 //! after asking.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, HOST, ORIGIN};
@@ -16,17 +17,20 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
+use crate::app::App;
 use crate::error::Failure;
 
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_CHARS_MAX: usize = 128;
 
 /// The name of a request: the caller's, or one of ours.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RequestId(pub String);
 
-/// Names the request, checks it, and puts the name on the answer and on every log line about it.
-pub async fn guard(mut request: Request<Body>, next: Next) -> Response {
+/// Names the request, checks it, counts it, and puts the name on the answer and on every log line about it.
+pub async fn guard(State(app): State<Arc<App>>, mut request: Request<Body>, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let method = request.method().clone();
     let (id, refused) = match request_id(request.headers()) {
         Ok(id) => (id, check(&request).err()),
         Err(failure) => (new_id(), Some(failure)),
@@ -40,6 +44,7 @@ pub async fn guard(mut request: Request<Body>, next: Next) -> Response {
         }
     };
     let mut response = answer.instrument(span).await;
+    app.metrics.answered(route.as_ref().map(MatchedPath::as_str), &method, response.status());
     let header = HeaderValue::try_from(id).expect("a request id is printable ASCII");
     response.headers_mut().insert(REQUEST_ID, header);
     response

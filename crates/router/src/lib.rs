@@ -8,13 +8,16 @@
 mod api;
 mod app;
 mod body;
+mod caller;
 mod cluster;
 mod config;
 mod error;
 mod generate;
 mod guard;
 mod link;
+mod metrics;
 mod openapi;
+mod queued;
 mod register;
 mod routes;
 mod secret;

@@ -215,8 +215,7 @@ fn refuse(status: StatusCode, code: &str, message: impl Into<String>) -> ApiErro
         status: status.as_u16(),
         code: code.to_owned(),
         message: message.into(),
-        hint: None,
-        retry: false,
+        ..ApiError::default()
     }
 }
 

@@ -14,9 +14,12 @@ use utoipa::openapi::Paths;
     tags(
         (name = "v1", description = "The OpenAI API"),
         (name = "models", description = "Registered models"),
-        (name = "nodes", description = "Connected nodes and their engines"),
+        (name = "nodes", description = "Connected nodes"),
+        (name = "engines", description = "Engine plugins on the nodes"),
         (name = "system", description = "The router itself")
     ),
+    // One route of the server takes both, since ids have slashes.
+    paths(crate::api::loaded::load, crate::api::loaded::unload),
     components(schemas(ChatChunk))
 )]
 pub struct Document;

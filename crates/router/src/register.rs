@@ -32,6 +32,11 @@ const DEFAULT_REVISION: &str = "main";
 const CHAT_TEMPLATE_JSON: &str = "chat_template.json";
 pub const CONTEXT_LENGTH_MAX: u32 = 1 << 24;
 pub const SEQUENCES_MAX: u32 = 4096;
+/// Workers of one model on one node; more than a machine has devices only costs memory.
+const REPLICAS_MAX: u32 = 64;
+const DEVICES_MAX: usize = 64;
+/// Of an engine's id, a version, a device.
+const NAME_BYTES_MAX: usize = 128;
 
 /// Registers a model and tells the nodes. One with the same id stays as it is.
 pub async fn register(app: &Arc<App>, wanted: RegisterModel) -> Result<Arc<Registered>, Failure> {
@@ -178,6 +183,7 @@ async fn keep(app: &Arc<App>, model: StoredModel) -> Result<Arc<Registered>, Fai
             StoreError::Duplicate { id } => duplicate(&id),
             other => Failure::internal("store the model", &other),
         })?;
+        task_app.metrics.add_model(&id);
         task_app.cluster.set_model(Registered::from(model));
         tracing::info!(model = id, "model registered");
         task_app
@@ -262,6 +268,28 @@ pub fn check_settings(settings: &ModelSettings, manifest: Option<&Manifest>) -> 
         let message =
             format!("`settings.sequences_max` is {sequences}, it must be between 1 and {SEQUENCES_MAX}");
         return wrong("sequences_max", message);
+    }
+    if let Some(replicas) = settings.replicas
+        && (replicas == 0 || replicas > REPLICAS_MAX)
+    {
+        let message = format!("`settings.replicas` is {replicas}, it must be between 1 and {REPLICAS_MAX}");
+        return wrong("replicas", message);
+    }
+    let is_name = |name: &str| {
+        !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(|b| b.is_ascii_graphic())
+    };
+    if let Some(engine) = &settings.engine {
+        let (id, version) = engine.split_once('@').map_or((engine.as_str(), None), |(id, v)| (id, Some(v)));
+        if !is_name(id) || version.is_some_and(|v| !is_name(v) || v.contains('@')) {
+            let message =
+                "`settings.engine` must be the id of an engine, or id and version like `echo@1.2.0`";
+            return wrong("engine", message.to_owned());
+        }
+    }
+    if settings.devices.len() > DEVICES_MAX || !settings.devices.iter().all(|device| is_name(device)) {
+        let message =
+            format!("`settings.devices` must have at most {DEVICES_MAX} ids of devices, like `cuda:0`");
+        return wrong("devices", message);
     }
     Ok(())
 }

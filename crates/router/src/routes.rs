@@ -29,11 +29,17 @@ pub fn documented() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(api::models::show, api::models::update, api::models::remove))
         .routes(routes!(api::system::available))
         .routes(routes!(api::nodes::nodes))
-        .routes(routes!(api::nodes::engines))
+        .routes(routes!(api::engines::list))
+        .routes(routes!(api::engines::reload))
+        .routes(routes!(api::engines::show))
+        .routes(routes!(api::engines::disable))
+        .routes(routes!(api::engines::enable))
+        .routes(routes!(api::loaded::ps))
         .routes(routes!(api::system::version))
         .routes(routes!(api::system::openapi))
         .routes(routes!(api::system::health))
         .routes(routes!(api::system::ready))
+        .routes(routes!(api::system::metrics))
 }
 
 pub fn router(app: Arc<App>) -> Router {
@@ -43,13 +49,15 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/docs", get(api::system::docs_page))
         .route("/api/docs/docs.js", get(api::system::docs_script))
         .route("/api/docs/docs.css", get(api::system::docs_style))
+        // Described as the two paths that it takes, see `openapi.rs`.
+        .route("/api/models/{*id}", post(api::loaded::command))
         .route(node_api::LINK_PATH, post(link::link))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(CatchPanicLayer::custom(panicked))
         // Handlers read bodies themselves, each with its own bound.
         .layer(DefaultBodyLimit::disable())
-        .layer(axum::middleware::from_fn(guard::guard))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), guard::guard))
         .with_state(app)
 }
 

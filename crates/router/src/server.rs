@@ -15,7 +15,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::Config;
 use crate::app::{App, REGISTRATIONS_MAX};
+use crate::caller::CacheSalts;
 use crate::cluster::{Cluster, Registered};
+use crate::metrics::Metrics;
 use crate::secret::{self, SecretError};
 use crate::store::{Store, StoreError};
 use crate::templates::Templates;
@@ -104,17 +106,18 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
         Some(worker) => worker.clone(),
         None => std::env::current_exe().map_err(StartError::OwnPath)?,
     };
-    let limits = dispatch::Limits {
-        node_requests_max: config.limits.node_requests_max,
-        waiting_max: config.limits.waiting_max,
-        wait_max: config.limits.wait_max,
-    };
+    let limits =
+        dispatch::Limits { queue_length: config.limits.queue_length, queue_wait: config.limits.queue_wait };
     let cluster = Cluster::new(limits, config.machine_id.clone());
+    let metrics = Metrics::new();
     for model in store.models().await? {
+        metrics.add_model(&model.manifest.id);
         cluster.set_model(Registered::from(model));
     }
     let app = Arc::new(App {
+        cache_salts: CacheSalts::default(),
         templates: Templates::new(template_worker, config.template_clock),
+        metrics,
         join_secret: join_secret.clone(),
         cluster,
         store,

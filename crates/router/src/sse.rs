@@ -10,12 +10,15 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue};
 use serde::Serialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::Failure;
 
 /// Proxies in front would otherwise collect the stream.
 const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// So long a model may load before the head goes out: a load that cannot be begun still has a status of its own.
+const LOADING_HEAD_WAIT: Duration = Duration::from_secs(2);
 
 /// What goes into a stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,11 +40,18 @@ impl Item {
 /// The head waits for the first item, but no longer than `keep_alive`: what fails until then has its own status, what
 /// fails later is an event with the error, after which nothing comes. A stream that ends well ends with `[DONE]`.
 pub async fn respond(mut items: BoxStream<'static, Result<Item, Failure>>, keep_alive: Duration) -> Response {
-    let first = match timeout(keep_alive, items.next()).await {
-        Ok(Some(Err(failure))) => return failure.into_response(),
-        Ok(Some(Ok(item))) => render(&item),
-        Ok(None) => return response_of(stream::once(async { done() }).boxed()),
-        Err(_) => silence(),
+    let patience = Instant::now() + keep_alive;
+    let loading_patience = Instant::now() + keep_alive.min(LOADING_HEAD_WAIT);
+    let mut loading = None;
+    let first = loop {
+        let until = if loading.is_some() { loading_patience } else { patience };
+        match timeout_at(until, items.next()).await {
+            Ok(Some(Err(failure))) => return failure.into_response(),
+            Ok(Some(Ok(Item::Loading(progress)))) => loading = Some(progress),
+            Ok(Some(Ok(item))) => break render(&item),
+            Ok(None) => return response_of(stream::once(async { done() }).boxed()),
+            Err(_) => break loading.map_or_else(silence, |progress| render(&Item::Loading(progress))),
+        }
     };
     let rest = stream::unfold(Some(items), move |items| async move {
         let mut items = items?;

@@ -7,8 +7,10 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use http::StatusCode;
+use node_api::{ModelAction, ModelCommand};
 use openai_api::ErrorBody;
 
+use super::ask::ask_all;
 use crate::app::App;
 use crate::body::read_json;
 use crate::cluster::{Registered, unknown_model};
@@ -100,7 +102,8 @@ pub async fn update(
     details(&app, &registered)
 }
 
-/// Removes a model from the router and from the nodes' wishes. Files in the shared cache stay.
+/// Removes a model from the router and from the nodes. Of its files in the shared cache, nodes that are connected remove those
+/// that they brought themselves and that no other model needs.
 #[utoipa::path(
     delete,
     path = "/api/models/{*id}",
@@ -112,16 +115,41 @@ pub async fn remove(State(app): State<Arc<App>>, Path(id): Path<String>) -> Resu
     let task_app = Arc::clone(&app);
     let task = app.tasks.spawn(async move {
         let _one = task_app.catalog.lock().await;
+        let fingerprint = task_app.cluster.model(&id).map(|model| model.fingerprint.clone());
         let deleted =
             task_app.store.delete(&id).await.map_err(|e| Failure::internal("remove the model", &e))?;
         if !deleted {
             return Err(unknown_model(&id));
         }
+        if let Some(fingerprint) = fingerprint {
+            discard(&task_app, &id, fingerprint).await;
+        }
         task_app.cluster.remove_model(&id);
+        task_app.metrics.remove_model(&id);
         tracing::info!(model = id, "model removed");
         Ok(Json(Deleted { id, deleted }))
     });
     task.await.map_err(|e| Failure::internal("remove the model", &e))?
+}
+
+/// Tells the nodes that it is an operator who wants it no more. A node that is away keeps its files.
+async fn discard(app: &Arc<App>, id: &str, fingerprint: String) {
+    let command = ModelCommand { model: id.to_owned(), fingerprint, action: ModelAction::Remove };
+    // No node is connected: there is nobody to tell.
+    let Ok(nodes) = app.cluster.commanded(None) else { return };
+    let answers = ask_all(app, nodes, move |link| {
+        let command = command.clone();
+        async move { link.model(&command).await }
+    });
+    for answered in answers.await.into_iter().flatten() {
+        if let Err(error) = answered.outcome {
+            tracing::info!(
+                model = id,
+                node = answered.node.name,
+                "the node keeps the model's files: {error}"
+            );
+        }
+    }
 }
 
 fn details(app: &App, registered: &Registered) -> Result<Json<ModelDetails>, Failure> {

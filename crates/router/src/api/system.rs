@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admin_api::{AvailableList, AvailableModel, Health, Version};
+use admin_api::{AvailableList, AvailableModel, Health, HealthState, Version};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -11,6 +11,8 @@ use http::{HeaderValue, StatusCode};
 use node_api::PROTOCOL_VERSION;
 
 use crate::app::App;
+use crate::error::Failure;
+use crate::metrics::Snapshot;
 
 /// What answers here.
 #[utoipa::path(get, path = "/api/version", tag = "system", responses((status = 200, body = Version)))]
@@ -40,31 +42,70 @@ pub async fn available(State(app): State<Arc<App>>) -> Json<AvailableList> {
     Json(AvailableList { models: app.supported.models().iter().map(describe).collect() })
 }
 
-/// 200 as long as the process can answer.
+/// 200 as long as the process can answer: for what restarts a dead one.
 #[utoipa::path(get, path = "/health", tag = "system", responses((status = 200, body = Health)))]
 pub async fn health(State(app): State<Arc<App>>) -> Json<Health> {
-    Json(state(&app))
+    let (models_ready, _) = count_models(&app);
+    Json(Health {
+        status: if app.draining() { HealthState::Draining } else { HealthState::Ok },
+        reason: None,
+        nodes: app.cluster.node_count().try_into().unwrap_or(u32::MAX),
+        models_ready,
+    })
 }
 
-/// 200 while new requests are taken, 503 once the router ends.
+/// 200 while requests can be served, 503 with the reason otherwise: for what sends them here.
+///
+/// It is 503 while no node is there, while models are registered and none of them is ready anywhere, and once the router
+/// was told to end. A router without any model is ready: it can be given one.
 #[utoipa::path(
     get,
     path = "/ready",
     tag = "system",
-    responses((status = 200, body = Health), (status = 503, body = Health, description = "The router is ending"))
+    responses((status = 200, body = Health), (status = 503, body = Health, description = "Not now; `reason` says why"))
 )]
 pub async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Health>) {
-    let status = if app.draining() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    (status, Json(state(&app)))
+    let nodes = app.cluster.serving_node_count();
+    let (models_ready, models) = count_models(&app);
+    let (state, reason) = if app.draining() {
+        (HealthState::Draining, Some("the router is ending".to_owned()))
+    } else if nodes == 0 {
+        let reason = "no node is connected that takes requests; start one with `llm-router node`";
+        (HealthState::NotReady, Some(reason.to_owned()))
+    } else if models > 0 && models_ready == 0 {
+        let reason = format!("none of {models} registered models is ready; `llm-router models ls` says why");
+        (HealthState::NotReady, Some(reason))
+    } else {
+        (HealthState::Ok, None)
+    };
+    let status = if state == HealthState::Ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let nodes = nodes.try_into().unwrap_or(u32::MAX);
+    (status, Json(Health { status: state, reason, nodes, models_ready }))
 }
 
-fn state(app: &App) -> Health {
-    let ready = app.cluster.model_views().iter().filter(|m| m.state.is_ready()).count();
-    Health {
-        status: if app.draining() { "draining" } else { "ok" }.to_owned(),
-        nodes: app.cluster.node_count().try_into().unwrap_or(u32::MAX),
-        models_ready: ready.try_into().unwrap_or(u32::MAX),
-    }
+/// Ready and registered models.
+fn count_models(app: &App) -> (u32, usize) {
+    let models = app.cluster.model_views();
+    let ready = models.iter().filter(|m| m.state.is_ready()).count();
+    (ready.try_into().unwrap_or(u32::MAX), models.len())
+}
+
+/// Figures for monitoring, in Prometheus' text format; docs/operations.md lists them.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    tag = "system",
+    responses((status = 200, description = "Prometheus text format 0.0.4", content_type = "text/plain"))
+)]
+pub async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Failure> {
+    let snapshot = Snapshot {
+        nodes: app.cluster.node_views(),
+        models: app.cluster.model_views(),
+        uptime: app.started.elapsed(),
+        draining: app.draining(),
+    };
+    let text = app.metrics.render(&snapshot).map_err(|e| Failure::internal("collect its figures", &e))?;
+    Ok(([(CONTENT_TYPE, HeaderValue::from_static(crate::metrics::CONTENT_TYPE))], text).into_response())
 }
 
 /// The OpenAPI document of `/api` and `/v1`.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dispatch::{Refusal, Ticket};
+use dispatch::{Refusal, Ticket, Verdict};
 use node_api::transport::NodeLink;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -15,16 +15,18 @@ pub struct Place {
     ticket: Ticket,
     cluster: Arc<Cluster>,
     outcome: oneshot::Receiver<Result<Chosen, Refusal>>,
-    /// Where the request runs.
-    pub node: Option<OnNode>,
+    /// Requests for the model that waited when it came.
+    pub position: usize,
 }
 
 /// The node that has the request now.
 pub struct OnNode {
-    pub id: String,
+    pub id: Arc<str>,
     pub link: NodeLink,
     /// Cancelled when the node is gone.
     pub gone: CancellationToken,
+    /// Workers that have died with the request.
+    pub worker_deaths: u32,
 }
 
 /// No node takes the request.
@@ -33,35 +35,43 @@ pub struct Refused(pub Refusal);
 
 impl Place {
     /// Asks for a place on a node that has the model.
-    pub fn ask(cluster: &Arc<Cluster>, model: &str) -> Place {
+    pub fn ask(cluster: &Arc<Cluster>, model: &str, affinity: u64) -> Place {
         let mut inner = cluster.lock();
-        let ticket = inner.dispatcher.submit(cluster.now(), model);
+        let submitted = inner.dispatcher.submit(cluster.now(), model, affinity);
         let (sender, outcome) = oneshot::channel();
-        inner.waiting.insert(ticket, sender);
+        inner.waiting.insert(submitted.ticket, sender);
         cluster.dispatch(&mut inner);
-        Place { ticket, cluster: Arc::clone(cluster), outcome, node: None }
+        let (ticket, position) = (submitted.ticket, submitted.position);
+        Place { ticket, cluster: Arc::clone(cluster), outcome, position }
     }
 
-    /// Waits for the node. The dispatcher's deadline bounds it.
-    pub async fn wait(&mut self) -> Result<&OnNode, Refused> {
+    /// Waits for the node. The dispatcher's deadlines bound it.
+    pub async fn wait(&mut self) -> Result<OnNode, Refused> {
         let outcome = (&mut self.outcome).await;
         // The sender is dropped unused only if the ticket is unknown, which is a refusal as well.
         let chosen = outcome.unwrap_or(Err(Refusal::NotReady)).map_err(Refused)?;
-        Ok(self.node.insert(OnNode { id: chosen.node_id, link: chosen.link, gone: chosen.gone }))
+        let Chosen { node_id: id, link, gone, worker_deaths } = chosen;
+        Ok(OnNode { id, link, gone, worker_deaths })
     }
 
-    /// Asks again after the node failed; false: often enough.
-    pub fn ask_again(&mut self) -> bool {
+    /// The sequence runs: its model is in a worker.
+    pub fn begun(&self) {
         let mut inner = self.cluster.lock();
-        if !inner.dispatcher.retry(self.cluster.now(), self.ticket) {
-            return false;
-        }
-        let (sender, outcome) = oneshot::channel();
-        inner.waiting.insert(self.ticket, sender);
-        self.outcome = outcome;
-        self.node = None;
+        inner.dispatcher.begun(self.ticket);
         self.cluster.dispatch(&mut inner);
-        true
+    }
+
+    /// The node failed the request. After `Again` there is a node to wait for.
+    pub fn failed(&mut self, failure: dispatch::Failure) -> Verdict {
+        let mut inner = self.cluster.lock();
+        let verdict = inner.dispatcher.failed(self.cluster.now(), self.ticket, failure);
+        if verdict == Verdict::Again {
+            let (sender, outcome) = oneshot::channel();
+            inner.waiting.insert(self.ticket, sender);
+            self.outcome = outcome;
+            self.cluster.dispatch(&mut inner);
+        }
+        verdict
     }
 }
 
@@ -75,6 +85,20 @@ impl Drop for Place {
 }
 
 impl Refused {
+    /// The model is not ready anywhere, any more.
+    pub fn is_not_ready(self) -> bool {
+        matches!(self.0, Refusal::NotReady)
+    }
+
+    /// As metrics name it.
+    pub fn word(self) -> &'static str {
+        match self.0 {
+            Refusal::NotReady => "not_ready",
+            Refusal::QueueFull { .. } => "queue_full",
+            Refusal::WaitedTooLong { .. } => "waited_too_long",
+        }
+    }
+
     /// What the caller is told.
     pub fn failure(self, cluster: &Cluster, model: &str) -> Failure {
         let busy = |message: String| {
@@ -83,7 +107,9 @@ impl Refused {
         };
         match self.0 {
             Refusal::NotReady => cluster.not_ready(model),
-            Refusal::QueueFull { waiting } => busy(format!("{waiting} requests are waiting already")),
+            Refusal::QueueFull { waiting } => {
+                busy(format!("{waiting} requests for `{model}` are waiting already"))
+            }
             Refusal::WaitedTooLong { waited } => {
                 let seconds = waited.as_secs();
                 busy(format!("no node had a place for `{model}` within {seconds} s"))

@@ -3,7 +3,7 @@
 use admin_api::{Availability, EngineOnNode, Model, ModelOnNode, NodeState};
 use http::StatusCode;
 use model_manifest::Source;
-use node_api::{MemoryStatus, ModelState};
+use node_api::{Counters, EngineSummary, MemoryStatus, ModelState};
 
 use super::{Cluster, Inner, Node, RETRY_AFTER_SECONDS, Registered};
 use crate::error::{Failure, Retry};
@@ -29,13 +29,30 @@ impl Cluster {
         nodes
     }
 
+    /// Nodes that have told their state and are not ending.
+    pub fn serving_node_count(&self) -> usize {
+        let inner = self.lock();
+        inner.nodes.values().filter(|n| n.status.as_ref().is_some_and(|s| !s.draining)).count()
+    }
+
     pub fn engine_views(&self) -> Vec<EngineOnNode> {
         let inner = self.lock();
-        let engines = inner.nodes.values().map(|n| &n.info);
-        let mut engines: Vec<EngineOnNode> = engines
-            .flat_map(|info| info.engines.iter().map(|e| EngineOnNode::new(&info.id, &info.name, e)))
-            .collect();
-        engines.sort_by(|a, b| (&a.id, &a.version, &a.node_name).cmp(&(&b.id, &b.version, &b.node_name)));
+        let of_node = |node: &Node| {
+            let on_node = |engine: &EngineSummary| EngineOnNode {
+                node_id: node.info.id.clone(),
+                node_name: node.info.name.clone(),
+                engine: engine.clone(),
+            };
+            node.status.iter().flat_map(|s| &s.engines).map(on_node).collect::<Vec<_>>()
+        };
+        let mut engines: Vec<EngineOnNode> = inner.nodes.values().flat_map(of_node).collect();
+        engines.sort_by(|a, b| {
+            (&a.engine.id, &a.engine.version, &a.node_name).cmp(&(
+                &b.engine.id,
+                &b.engine.version,
+                &b.node_name,
+            ))
+        });
         engines
     }
 
@@ -92,16 +109,24 @@ impl Cluster {
     fn on_node(&self, node: &Node, model: &Registered) -> ModelOnNode {
         let told = node.status.iter().flat_map(|s| &s.models);
         let told = told.into_iter().find(|m| m.id == model.manifest.id && m.fingerprint == model.fingerprint);
-        let (state, notes) = match (told, &model.manifest.source) {
-            (Some(told), _) => (told.state.clone(), told.notes.clone()),
+        let state = match (told, &model.manifest.source) {
+            (Some(told), _) => told.state.clone(),
             (None, Source::Local { path }) if !self.same_machine(&node.info) => {
                 let reason =
                     format!("the model is the folder {path} on the router's machine, the node is on another");
-                (ModelState::Unsupported { reason }, Vec::new())
+                ModelState::Unsupported { reason }
             }
-            (None, _) => (ModelState::Waiting, Vec::new()),
+            (None, _) => ModelState::Waiting,
         };
-        ModelOnNode { node_id: node.info.id.clone(), node_name: node.info.name.clone(), state, notes }
+        ModelOnNode {
+            node_id: node.info.id.clone(),
+            node_name: node.info.name.clone(),
+            state,
+            notes: told.map_or_else(Vec::new, |t| t.notes.clone()),
+            replicas: told.map_or_else(Vec::new, |t| t.replicas.clone()),
+            candidates: told.map_or_else(Vec::new, |t| t.candidates.clone()),
+            requests_waiting: told.map_or(0, |t| t.requests_waiting),
+        }
     }
 
     fn describe_node(&self, node: &Node) -> admin_api::Node {
@@ -121,7 +146,9 @@ impl Cluster {
             cpu_only: crate::link::is_cpu_only(info),
             same_machine: self.same_machine(info),
             devices: info.devices.clone(),
-            engines: info.engines.clone(),
+            engines: status.map_or_else(Vec::new, |s| s.engines.clone()),
+            alerts: status.map_or_else(Vec::new, |s| s.alerts.clone()),
+            counters: status.map_or_else(Counters::default, |s| s.counters.clone()),
             memory: status.map_or_else(MemoryStatus::default, |s| s.memory.clone()),
             connected_since: node.connected_since.unix_timestamp(),
             last_heard_ms: node.last_heard.elapsed().as_millis().try_into().unwrap_or(u64::MAX),

@@ -6,10 +6,10 @@ mod prompt;
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
 use openai_api::ErrorBody;
 use openai_api::chat::{ChatCompletion, ChatRequest};
 use openai_api::stream_options::Delivery;
@@ -17,12 +17,12 @@ use openai_api::stream_options::Delivery;
 use self::answer::Answer;
 use self::assemble::Reply;
 use super::named::by_field;
-use super::sequence::{Choice, Common, node_request, run};
+use super::sequence::{Caller, Choice, Common, node_request, run};
 use crate::app::App;
 use crate::body::read_json;
 use crate::cluster::unknown_model;
 use crate::error::Failure;
-use crate::guard::RequestId;
+use crate::queued::Queued;
 use crate::sse;
 
 /// Answers a conversation.
@@ -44,15 +44,19 @@ use crate::sse;
         (status = 507, body = ErrorBody, description = "The model does not fit into the node's memory"),
     )
 )]
-pub async fn complete(
-    State(app): State<Arc<App>>,
-    Extension(RequestId(request_id)): Extension<RequestId>,
-    request: Request<Body>,
-) -> Result<Response, Failure> {
+pub async fn complete(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
+    let queued = Arc::new(Queued::new());
+    let mut response = answer(&app, request, &queued).await.into_response();
+    queued.stamp(&mut response);
+    response
+}
+
+async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) -> Result<Response, Failure> {
+    let caller = Caller::admit(app, &request)?;
     let request: ChatRequest = read_json(request, app.config.limits.body_bytes_max).await?;
     let parameters = request.checked()?;
     let model = app.cluster.model(&parameters.model).ok_or_else(|| unknown_model(&parameters.model))?;
-    let prompt = prompt::render(&app, &model, &parameters).await?;
+    let prompt = prompt::render(app, &model, &parameters).await?;
     tracing::info!(model = parameters.model, user = parameters.user, choices = parameters.choices, "chat");
 
     let tools: Vec<String> = match parameters.tool_use {
@@ -63,7 +67,7 @@ pub async fn complete(
         index,
         // Stop strings are looked for here, in the content alone; the engine would find them in reasoning and calls too.
         request: node_request(
-            &request_id,
+            &caller,
             &model,
             prompt.for_node(),
             &parameters.sampling,
@@ -79,7 +83,7 @@ pub async fn complete(
             parameters.parallel_tool_calls,
         ),
     });
-    let events = run(&app, choices.collect(), |failure| by_field(of_tool_choice(failure), "messages"));
+    let events = run(app, choices.collect(), queued, |failure| by_field(of_tool_choice(failure), "messages"));
     let common = Common::new("chatcmpl", &model, parameters.choices);
     let answer = Answer::new(
         common,

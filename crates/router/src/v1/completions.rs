@@ -5,10 +5,10 @@ mod assemble;
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
 use node_api::Prompt;
 use openai_api::ErrorBody;
 use openai_api::completion::parameters::PromptText;
@@ -18,12 +18,12 @@ use openai_api::stream_options::Delivery;
 use self::answer::Answer;
 use self::assemble::Continuation;
 use super::named::by_field;
-use super::sequence::{Choice, Common, node_request, run};
+use super::sequence::{Caller, Choice, Common, node_request, run};
 use crate::app::App;
 use crate::body::read_json;
 use crate::cluster::unknown_model;
 use crate::error::Failure;
-use crate::guard::RequestId;
+use crate::queued::Queued;
 use crate::sse;
 
 /// Continues a prompt, without a template.
@@ -45,11 +45,15 @@ use crate::sse;
         (status = 507, body = ErrorBody, description = "The model does not fit into the node's memory"),
     )
 )]
-pub async fn complete(
-    State(app): State<Arc<App>>,
-    Extension(RequestId(request_id)): Extension<RequestId>,
-    request: Request<Body>,
-) -> Result<Response, Failure> {
+pub async fn complete(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
+    let queued = Arc::new(Queued::new());
+    let mut response = answer(&app, request, &queued).await.into_response();
+    queued.stamp(&mut response);
+    response
+}
+
+async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) -> Result<Response, Failure> {
+    let caller = Caller::admit(app, &request)?;
     let request: CompletionRequest = read_json(request, app.config.limits.body_bytes_max).await?;
     let parameters = request.checked()?;
     let model = app.cluster.model(&parameters.model).ok_or_else(|| unknown_model(&parameters.model))?;
@@ -75,7 +79,7 @@ pub async fn complete(
     let choices = (0..).zip(repeated).map(|(index, (prompt, echo))| Choice {
         index,
         request: node_request(
-            &request_id,
+            &caller,
             &model,
             prompt,
             sampling,
@@ -87,7 +91,7 @@ pub async fn complete(
     });
     let choices: Vec<_> = choices.collect();
     let answer = Answer::new(Common::new("cmpl", &model, parameters.choices), choices.len());
-    let events = run(&app, choices, |failure| by_field(failure, "prompt"));
+    let events = run(app, choices, queued, |failure| by_field(failure, "prompt"));
     match parameters.delivery {
         Delivery::Whole => Ok(Json(answer.whole(events).await?).into_response()),
         Delivery::Stream { include_usage } => {

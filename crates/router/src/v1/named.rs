@@ -20,21 +20,23 @@ const FIELDS: [(&str, &str); 12] = [
 
 /// `prompt` is the field that the prompt was made of.
 pub fn by_field(mut failure: Failure, prompt: &str) -> Failure {
-    if failure.param.is_some() {
-        return failure;
-    }
-    match failure.code.as_str() {
-        "context_length_exceeded" | "empty_prompt" | "invalid_prompt" => failure.param(prompt),
-        "invalid_sampling" => {
-            let first = failure.message.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next();
-            let Some(&(engines, ours)) = FIELDS.iter().find(|(engines, _)| first == Some(engines)) else {
-                return failure;
-            };
-            failure.message = format!("`{ours}`{}", &failure.message[engines.len()..]);
-            failure.param(ours)
+    let named = failure.param.clone();
+    let first = failure.message.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next();
+    let field = match (failure.code.as_str(), named.as_deref()) {
+        // The engine said so itself.
+        (_, Some("prompt")) => return failure.param(prompt),
+        (_, Some(field)) => field,
+        ("context_length_exceeded" | "empty_prompt" | "invalid_prompt", None) => {
+            return failure.param(prompt);
         }
-        _ => failure,
+        ("invalid_sampling", None) => first.unwrap_or_default(),
+        _ => return failure,
+    };
+    let Some(&(engines, ours)) = FIELDS.iter().find(|(engines, _)| field == *engines) else { return failure };
+    if first == Some(engines) {
+        failure.message = format!("`{ours}`{}", &failure.message[engines.len()..]);
     }
+    failure.param(ours)
 }
 
 #[cfg(test)]
@@ -73,6 +75,15 @@ mod tests {
         check("invalid_sampling", "no such luck", None, "no such luck");
         check("invalid_sampling", "top_pick is 2", None, "top_pick is 2");
         check("kv_full", "top_p", None, "top_p");
+    }
+
+    #[test]
+    fn a_field_that_the_engine_names_by_itself_has_our_name() {
+        let failure = Failure::bad_request("unsupported", "9 is too many").param("stop_tokens");
+        let ours = by_field(failure, "messages");
+        assert_eq!((ours.param.as_deref(), ours.message.as_str()), (Some("stop_token_ids"), "9 is too many"));
+        let failure = Failure::bad_request("too_long", "the prompt is too long").param("prompt");
+        assert_eq!(by_field(failure, "messages").param.as_deref(), Some("messages"));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use axum::body::Body;
+use axum::extract::Request;
 use futures_util::stream::{self, BoxStream, SelectAll, Stream, StreamExt as _, TryStreamExt as _};
 use node_api::{FinishReason, GenerateRequest, Prompt, Token};
 use openai_api::Sampling;
@@ -12,7 +14,10 @@ use time::OffsetDateTime;
 use crate::app::App;
 use crate::cluster::Registered;
 use crate::error::Failure;
-use crate::generate::{Started, Step, generate};
+use crate::generate::{Started, Step, ending, generate};
+use crate::guard::RequestId;
+use crate::metrics::Answer;
+use crate::queued::Queued;
 use crate::sse::Item;
 
 /// Makes pieces of an answer out of tokens. The whole answer is the sum of the pieces, so both ways of delivery agree.
@@ -67,12 +72,14 @@ pub struct Choice<A> {
 pub fn run<A: Assemble>(
     app: &Arc<App>,
     choices: Vec<Choice<A>>,
+    queued: &Arc<Queued>,
     in_our_words: fn(Failure) -> Failure,
 ) -> Events<A> {
     let one = |choice: Choice<A>| {
         let index = choice.index;
-        let steps = generate(Arc::clone(app), choice.request).map_err(in_our_words);
-        events(steps, choice.assembler).map(move |event| event.map(|event| (index, event))).boxed()
+        let counted = Answer::begin(app.metrics.model(&choice.request.model));
+        let steps = generate(Arc::clone(app), choice.request, Arc::clone(queued)).map_err(in_our_words);
+        events(steps, choice.assembler, counted).map(move |event| event.map(|event| (index, event))).boxed()
     };
     stream::select_all(choices.into_iter().map(one))
 }
@@ -80,6 +87,7 @@ pub fn run<A: Assemble>(
 struct Run<S, A: Assemble> {
     steps: S,
     assembler: A,
+    counted: Answer,
     pending: VecDeque<Event<A>>,
     tokens: u32,
     started: bool,
@@ -89,9 +97,11 @@ struct Run<S, A: Assemble> {
 fn events<A: Assemble>(
     steps: impl Stream<Item = Result<Step, Failure>> + Send,
     assembler: A,
+    counted: Answer,
 ) -> impl Stream<Item = Result<Event<A>, Failure>> + Send {
     let steps = Box::pin(steps);
-    let run = Run { steps, assembler, pending: VecDeque::new(), tokens: 0, started: false, ended: false };
+    let run =
+        Run { steps, assembler, counted, pending: VecDeque::new(), tokens: 0, started: false, ended: false };
     stream::unfold(Some(run), |run| async move {
         let mut run = run?;
         loop {
@@ -103,7 +113,10 @@ fn events<A: Assemble>(
             }
             match run.steps.next().await? {
                 Ok(step) => run.take(step),
-                Err(failure) => return Some((Err(failure), None)),
+                Err(failure) => {
+                    run.counted.failed(failure.status);
+                    return Some((Err(failure), None));
+                }
             }
         }
     })
@@ -117,20 +130,25 @@ impl<S, A: Assemble> Run<S, A> {
             Step::Started(_) if self.started => {}
             Step::Started(started) => {
                 self.started = true;
+                self.counted.started(started.prompt_tokens, started.cached_tokens);
                 self.pending.push_back(Event::Started(started));
                 let pieces = self.assembler.begin();
                 self.pending.extend(pieces.into_iter().map(Event::Piece));
             }
             Step::Token(token) => {
                 self.tokens += 1;
+                self.counted.token();
                 let (pieces, end) = self.assembler.push(&token);
                 self.pending.extend(pieces.into_iter().map(Event::Piece));
                 if let Some(finish) = end {
+                    self.counted.finished(false);
                     self.end(finish, self.tokens);
                 }
             }
             Step::Finished { reason, completion_tokens } => {
-                let (pieces, finish) = self.assembler.finish(reason == FinishReason::Length);
+                let length = reason == FinishReason::Length;
+                self.counted.finished(length);
+                let (pieces, finish) = self.assembler.finish(length);
                 self.pending.extend(pieces.into_iter().map(Event::Piece));
                 self.end(finish, completion_tokens);
             }
@@ -228,9 +246,28 @@ impl Common {
     }
 }
 
+/// Whose request it is.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub request_id: String,
+    pub cache_salt: u64,
+}
+
+impl Caller {
+    /// Refused while the router ends.
+    pub fn admit(app: &App, request: &Request<Body>) -> Result<Caller, Failure> {
+        if app.draining() {
+            return Err(ending());
+        }
+        let RequestId(request_id) = request.extensions().get().cloned().unwrap_or_default();
+        let peer = request.extensions().get().copied();
+        Ok(Caller { request_id, cache_salt: app.cache_salts.of(request.headers(), peer) })
+    }
+}
+
 /// What is asked of a node for choice `index`. Choices of a seeded request have seeds of their own, in order.
 pub fn node_request(
-    request_id: &str,
+    caller: &Caller,
     model: &Registered,
     prompt: Prompt,
     sampling: &Sampling,
@@ -238,8 +275,12 @@ pub fn node_request(
     begin_with: Vec<String>,
     index: u32,
 ) -> GenerateRequest {
+    let affinity = match &prompt {
+        Prompt::Text { text, .. } => dispatch::affinity::of_text(caller.cache_salt, text),
+        Prompt::Tokens(ids) => dispatch::affinity::of_tokens(caller.cache_salt, ids),
+    };
     GenerateRequest {
-        request_id: request_id.to_owned(),
+        request_id: caller.request_id.clone(),
         model: model.manifest.id.clone(),
         fingerprint: model.fingerprint.clone(),
         prompt,
@@ -261,5 +302,8 @@ pub fn node_request(
             logprobs: sampling.logprobs,
             begin_with,
         },
+        worker_deaths: 0,
+        cache_salt: caller.cache_salt,
+        affinity,
     }
 }

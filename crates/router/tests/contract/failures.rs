@@ -89,7 +89,7 @@ async fn what_may_be_tried_again_is_tried_again_before_anything_is_sent() {
         (200, Some("third")),
         "{answer}"
     );
-    for _ in 0..3 {
+    for _ in 0..5 {
         node.reply(Reply::Refuse(refusal(503, "worker_lost", true)));
     }
     let response = world.send("/v1/chat/completions", &chat(false)).await;
@@ -242,8 +242,7 @@ async fn comments_keep_a_stream_alive_while_the_model_loads() {
 #[tokio::test]
 async fn a_full_router_answers_503_and_gives_places_back() {
     let world = World::with(|config| {
-        config.limits.node_requests_max = 1;
-        config.limits.waiting_max = 1;
+        config.limits.queue_length = 1;
     })
     .await;
     world.register("org/tiny").await;
@@ -273,8 +272,7 @@ async fn a_full_router_answers_503_and_gives_places_back() {
 #[tokio::test]
 async fn a_wait_that_takes_too_long_is_503() {
     let world = World::with(|config| {
-        config.limits.node_requests_max = 1;
-        config.limits.wait_max = std::time::Duration::from_millis(50);
+        config.limits.queue_wait = std::time::Duration::from_millis(50);
     })
     .await;
     world.register("org/tiny").await;

@@ -1,9 +1,10 @@
 //! What holds for every request: names, hosts, origins, bodies, unknown paths.
 
+use node_api::{ModelState, PROTOCOL_VERSION};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::{World, answer, in_time};
+use crate::support::{FakeNode, World, answer, in_time};
 
 fn error(body: &Value) -> (&str, &str) {
     let error = &body["error"];
@@ -121,17 +122,50 @@ async fn a_caller_that_reads_nothing_before_it_has_sent_everything_gets_the_413_
 }
 
 #[tokio::test]
-async fn version_health_and_ready_answer() {
+async fn version_and_health_answer() {
     let world = World::new().await;
     let (_, version) = world.get("/api/version").await;
     assert_eq!(
         (version["name"].as_str(), version["node_protocol_version"].as_u64()),
-        (Some("llm-router"), Some(1))
+        (Some("llm-router"), Some(u64::from(PROTOCOL_VERSION)))
     );
-    for path in ["/health", "/ready"] {
-        let (status, health) = world.get(path).await;
-        assert_eq!((status.as_u16(), health["status"].as_str()), (200, Some("ok")));
-    }
+    let (status, health) = world.get("/health").await;
+    assert_eq!((status.as_u16(), health["status"].as_str()), (200, Some("ok")));
+}
+
+#[tokio::test]
+async fn ready_is_503_with_the_reason_until_requests_can_be_served() {
+    let world = World::new().await;
+    let check = async |status: u16, state: &str, reason: &str| {
+        let (found, body) = world.get("/ready").await;
+        assert_eq!((found.as_u16(), body["status"].as_str()), (status, Some(state)), "{body}");
+        assert!(body["reason"].as_str().unwrap_or_default().contains(reason), "{body}");
+    };
+    check(503, "not_ready", "no node is connected").await;
+    let node = FakeNode::join(&world, "node-1").await;
+    in_time("the node to be heard", async {
+        while world.get("/api/nodes").await.1["nodes"][0]["state"] != "connected" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // Without any model it can still be given one.
+    check(200, "ok", "").await;
+    world.register("org/tiny").await;
+    world.wait_for_state("org/tiny", "ready").await;
+    check(200, "ok", "").await;
+    node.set_state("org/tiny", ModelState::Failed { reason: "broken".into(), retrying: false });
+    world.wait_for_state("org/tiny", "failed").await;
+    check(503, "not_ready", "none of 1 registered models").await;
+    node.drain();
+    in_time("the node to drain", async {
+        while world.get("/api/nodes").await.1["nodes"][0]["state"] != "draining" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    check(503, "not_ready", "no node is connected that takes requests").await;
+    assert_eq!(world.get("/health").await.0, 200);
 }
 
 #[tokio::test]

@@ -2,12 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, which clippy does not take for tests")]
 
+mod catalogue;
 mod chat;
 mod completions;
+mod engines;
 mod failures;
 mod http;
+mod loaded;
+mod metrics;
 mod models;
 mod nodes;
 mod openapi;
+mod queueing;
 mod restart;
 mod support;

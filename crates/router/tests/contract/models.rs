@@ -258,6 +258,10 @@ async fn a_removed_model_is_gone_everywhere() {
         answer(world.client.delete(format!("{}/api/models/org/tiny", world.url)).send().await.unwrap()).await
     };
     assert_eq!(delete().await, (StatusCode::OK, json!({"id": "org/tiny", "deleted": true})));
+    // An operator's removal is told as one: the node may delete what it downloaded.
+    let told: Vec<_> =
+        node.model_commands().into_iter().map(|command| (command.model, command.action)).collect();
+    assert_eq!(told, [("org/tiny".to_owned(), node_api::ModelAction::Remove)]);
     node.desired(|d| d.models.is_empty()).await;
     assert_eq!(world.get("/api/models/org/tiny").await.0, 404);
     assert_eq!(world.get("/v1/models/org/tiny").await.0, 404);

@@ -1,7 +1,7 @@
 //! Joining, being followed, and being gone.
 
 use node_api::transport::DialError;
-use node_api::{DeviceInfo, Join, PROTOCOL_VERSION};
+use node_api::{DeviceInfo, Join, PROTOCOL_VERSION, UPGRADE_TOKEN};
 use serde_json::json;
 
 use crate::support::{FakeNode, World, answer, join_as, ready, words};
@@ -29,14 +29,16 @@ async fn another_protocol_version_is_refused_with_both() {
     let join = Join { protocol_version: PROTOCOL_VERSION + 41, ..join_as("a") };
     let (status, code, words) = reason(FakeNode::try_join(&world, &world.secret, &join).await);
     assert_eq!((status, code.as_str()), (400, "protocol_version"));
-    assert!(words.contains("42") && words.contains(" 1"), "{words}");
+    let (theirs, ours) =
+        (format!("version {}", PROTOCOL_VERSION + 41), format!("version {PROTOCOL_VERSION}"));
+    assert!(words.contains(&theirs) && words.contains(&ours), "{words}");
     // Another version in the upgrade itself.
     let request = world.client.post(format!("{}/node/v1/link", world.url)).json(&join);
     let request = request.header("connection", "upgrade").header("upgrade", "llm-router-node/42");
     let (status, body) = answer(request.send().await.unwrap()).await;
     assert_eq!(status, 426);
     let message = body["message"].as_str().unwrap();
-    assert!(message.contains("llm-router-node/42") && message.contains("llm-router-node/1"), "{message}");
+    assert!(message.contains("llm-router-node/42") && message.contains(UPGRADE_TOKEN), "{message}");
 }
 
 #[tokio::test]
@@ -68,16 +70,18 @@ async fn what_is_no_join_is_refused() {
     nameless.node.name = String::new();
     let (status, code, _) = reason(FakeNode::try_join(&world, &world.secret, &nameless).await);
     assert_eq!((status, code.as_str()), (400, "node_name"));
-    let send = |body: &'static str| {
+    let send = |body: String| {
         let request = world
             .client
             .post(format!("{}/node/v1/link", world.url))
             .header("content-type", "application/json");
-        let request = request.header("connection", "upgrade").header("upgrade", "llm-router-node/1");
+        let request = request.header("connection", "upgrade").header("upgrade", UPGRADE_TOKEN);
         request.bearer_auth(&world.secret).body(body).send()
     };
-    for body in ["", "{", "[]", r#"{"protocol_version": 1}"#, r#"{"protocol_version": 1, "node": {}}"#] {
-        let (status, answer) = answer(send(body).await.unwrap()).await;
+    let nodeless = json!({"protocol_version": PROTOCOL_VERSION}).to_string();
+    let empty = json!({"protocol_version": PROTOCOL_VERSION, "node": {}}).to_string();
+    for body in ["", "{", "[]", &nodeless, &empty] {
+        let (status, answer) = answer(send(body.to_owned()).await.unwrap()).await;
         assert_eq!(status, 400, "{body}: {answer}");
     }
 }

@@ -180,18 +180,51 @@ pub fn join_as(id: &str) -> Join {
                 memory_total: 1 << 30,
                 driver: None,
             }],
-            engines: vec![EngineSummary {
-                id: "echo".into(),
-                version: "1.0.0".into(),
-                runtimes: vec!["echo".into()],
-                architectures: vec!["echo".into()],
-                formats: vec!["safetensors".into()],
-                devices: vec!["cpu".into()],
-                capabilities: Vec::new(),
-                sha256: "0".repeat(64),
-                state: EngineState::Available,
-            }],
         },
+    }
+}
+
+/// The engines the node tells of in its status.
+pub fn engines() -> Vec<EngineSummary> {
+    vec![EngineSummary {
+        id: "echo".into(),
+        version: "1.0.0".into(),
+        abi_version: "1.0".into(),
+        runtimes: vec!["echo".into()],
+        architectures: vec!["echo".into()],
+        formats: vec!["safetensors".into()],
+        devices: vec!["cpu".into()],
+        capabilities: Vec::new(),
+        sha256: "0".repeat(64),
+        state: EngineState::Available,
+        failed_trials: Vec::new(),
+    }]
+}
+
+/// A worker with a model, on a device of a thousand bytes.
+pub fn replica() -> ReplicaStatus {
+    ReplicaStatus {
+        worker: 4711,
+        role: ReplicaRole::Serving,
+        engine: "echo".into(),
+        engine_version: "1.0.0".into(),
+        library_sha256: "0".repeat(64),
+        devices: vec!["cuda:0".into()],
+        context_length: 64,
+        sequences_max: 4,
+        requests_running: 1,
+        requests_total: 5,
+        loaded_at: 100,
+        last_used: 200,
+        memory: vec![ReplicaMemory {
+            device: "cuda:0".into(),
+            estimated: 400,
+            granted: 450,
+            used: 500,
+            mapped: 7,
+        }],
+        kv_bytes_used: 50,
+        kv_bytes_total: 100,
     }
 }
 
@@ -218,6 +251,11 @@ struct Service {
     /// What a model the router wants is at first.
     initial: ModelState,
     replies: Mutex<VecDeque<Reply>>,
+    engine_commands: Mutex<Vec<EngineCommand>>,
+    /// Commands for engines get no answer while it is set; cancelled when one came.
+    engine_hold: Mutex<Option<CancellationToken>>,
+    engine_replies: Mutex<VecDeque<Result<EngineReply, ApiError>>>,
+    model_commands: Mutex<Vec<ModelCommand>>,
     calls: mpsc::UnboundedSender<Call>,
     /// Closes the connection in order.
     leave: CancellationToken,
@@ -243,19 +281,16 @@ impl FakeNode {
         let dialled =
             in_time("joining", dial(&world.url.parse().unwrap(), &world.secret, &join)).await.unwrap();
         let (calls_sender, calls) = mpsc::unbounded_channel();
-        let status = NodeStatus {
-            sequence: 0,
-            models: Vec::new(),
-            memory: MemoryStatus::default(),
-            requests_running: 0,
-            requests_waiting: 0,
-            draining: false,
-        };
+        let status = NodeStatus { engines: engines(), ..NodeStatus::default() };
         let service = Arc::new(Service {
             status: watch::Sender::new(status),
             desired: watch::Sender::new(None),
             initial,
             replies: Mutex::new(VecDeque::new()),
+            engine_commands: Mutex::default(),
+            engine_hold: Mutex::default(),
+            engine_replies: Mutex::default(),
+            model_commands: Mutex::default(),
             calls: calls_sender,
             leave: CancellationToken::new(),
         });
@@ -295,8 +330,35 @@ impl FakeNode {
         });
     }
 
+    /// What it answers to the next command for its engines.
+    pub fn engine_reply(&self, reply: Result<EngineReply, ApiError>) {
+        self.service.engine_replies.lock().unwrap().push_back(reply);
+    }
+
+    /// Answers no command for its engines from now on; the token tells that one came.
+    pub fn hold_engine_commands(&self) -> CancellationToken {
+        self.service.engine_hold.lock().unwrap().insert(CancellationToken::new()).clone()
+    }
+
+    /// Commands that came, oldest first; they are forgotten here.
+    pub fn engine_commands(&self) -> Vec<EngineCommand> {
+        std::mem::take(&mut *self.service.engine_commands.lock().unwrap())
+    }
+
+    pub fn model_commands(&self) -> Vec<ModelCommand> {
+        std::mem::take(&mut *self.service.model_commands.lock().unwrap())
+    }
+
+    /// Tells another state from now on.
+    pub fn change(&self, change: impl FnOnce(&mut NodeStatus)) {
+        self.service.status.send_modify(|status| {
+            status.sequence += 1;
+            change(status);
+        });
+    }
+
     pub fn drain(&self) {
-        self.service.status.send_modify(|status| status.draining = true);
+        self.change(|status| status.draining = true);
     }
 
     /// Ends as a node does that was asked to: no status any more, and the connection closes after the last answer.
@@ -346,7 +408,7 @@ impl NodeService for Service {
                     id: d.manifest.id.clone(),
                     fingerprint: d.fingerprint.clone(),
                     state: state(d).unwrap_or_else(|| self.initial.clone()),
-                    notes: Vec::new(),
+                    ..ModelStatus::default()
                 })
                 .collect();
         });
@@ -385,6 +447,23 @@ impl NodeService for Service {
 
     async fn tokenize(&self, request: TokenizeRequest) -> Result<TokenizeReply, ApiError> {
         Ok(TokenizeReply { ids: request.text.bytes().map(u32::from).collect() })
+    }
+
+    async fn engines(&self, command: EngineCommand) -> Result<EngineReply, ApiError> {
+        self.engine_commands.lock().unwrap().push(command);
+        let held = self.engine_hold.lock().unwrap().clone();
+        if let Some(came) = held {
+            came.cancel();
+            std::future::pending::<()>().await;
+        }
+        let scripted = self.engine_replies.lock().unwrap().pop_front();
+        scripted.unwrap_or_else(|| Ok(EngineReply { engines: engines(), handovers: Vec::new() }))
+    }
+
+    async fn model(&self, command: ModelCommand) -> Result<ModelStatus, ApiError> {
+        let status = self.status.borrow().models.iter().find(|m| m.id == command.model).cloned();
+        self.model_commands.lock().unwrap().push(command);
+        status.ok_or_else(|| refusal(503, "model_not_here", true))
     }
 }
 
@@ -426,6 +505,7 @@ pub fn refusal(status: u16, code: &str, retry: bool) -> ApiError {
         message: format!("it was {code}"),
         hint: Some("do something".into()),
         retry,
+        ..ApiError::default()
     }
 }
 
