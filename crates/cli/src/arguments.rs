@@ -31,17 +31,19 @@ pub enum Command {
     Serve(ServeArguments),
     /// Run a node that joins a router
     Node(NodeArguments),
-    /// Register, list, show and remove models
+    /// Register, list, show, change, load and remove models
     #[command(subcommand)]
-    Models(ModelsCommand),
+    Models(Box<ModelsCommand>),
     /// Connected nodes
     #[command(subcommand)]
     Nodes(ListCommand),
-    /// Engine plugins on the connected nodes
+    /// Engine plugins on the connected nodes: show, reload, disable and enable them
     #[command(subcommand)]
-    Engines(ListCommand),
+    Engines(EnginesCommand),
     /// Talk to a model
     Chat(ChatArguments),
+    /// Measure an OpenAI-compatible address: tokens per second, time to the first token, time between tokens
+    Bench(Box<crate::commands::bench::BenchArguments>),
     /// Look at this machine: devices, memory, engines, folders, port; each with a verdict and what to do
     Doctor(DoctorArguments),
     /// Print the completions for a shell
@@ -117,7 +119,18 @@ pub enum ModelsCommand {
         #[command(flatten)]
         client: ClientSettings,
     },
-    /// Remove a model from the catalog; downloaded files stay in the cache
+    /// Change settings of a model; those that are not named stay
+    Set(SetArguments),
+    /// What is in memory where: engine, device, memory, last use
+    Ps {
+        #[command(flatten)]
+        client: ClientSettings,
+    },
+    /// Load a model into memory before its first request
+    Load(PlaceArguments),
+    /// Take a model out of memory once it is idle; it stays ready
+    Unload(PlaceArguments),
+    /// Remove a model from catalog and memory; files that others put in the cache stay
     Rm {
         id: String,
         #[command(flatten)]
@@ -141,18 +154,109 @@ pub struct AddArguments {
     /// Refuse the model when no connected node has an engine for it
     #[arg(long)]
     pub require_engine: bool,
-    /// Longest sequence, prompt and answer, in tokens
-    #[arg(long, value_name = "TOKENS")]
-    pub context_length: Option<u32>,
-    /// Sequences that run at once
-    #[arg(long, value_name = "COUNT")]
-    pub sequences_max: Option<u32>,
+    #[command(flatten)]
+    pub settings: ModelSettingFlags,
     /// Follow download and verification until the model is ready [default: on a terminal]
     #[arg(long, overrides_with = "no_wait")]
     pub wait: bool,
     /// Return when the model is registered
     #[arg(long)]
     pub no_wait: bool,
+    #[command(flatten)]
+    pub client: ClientSettings,
+}
+
+/// What an operator can set for one model.
+#[derive(Args, Debug, Clone, Default)]
+pub struct ModelSettingFlags {
+    /// Longest sequence, prompt and answer, in tokens
+    #[arg(long, value_name = "TOKENS")]
+    pub context_length: Option<u32>,
+    /// Sequences that run at once
+    #[arg(long, value_name = "COUNT")]
+    pub sequences_max: Option<u32>,
+    /// Engine to use where several can, or one version of it, as `llama-cpp@1.2.0`
+    #[arg(long, value_name = "ENGINE")]
+    pub engine: Option<String>,
+    /// Devices to use, of those a node serves with, such as `cuda:0`
+    #[arg(long = "device", value_delimiter = ',', value_name = "DEVICE")]
+    pub devices: Option<Vec<String>>,
+    /// Workers on each node, where memory allows
+    #[arg(long, value_name = "COUNT")]
+    pub replicas: Option<u32>,
+    /// How long it stays in memory without a request: `90s`, `10m`, `2h`, or `forever`; 0: not at all
+    #[arg(long, value_name = "TIME", value_parser = crate::commands::keep_alive, allow_hyphen_values = true)]
+    pub keep_alive: Option<i64>,
+}
+
+#[derive(Args, Debug)]
+pub struct SetArguments {
+    pub id: String,
+    #[command(flatten)]
+    pub settings: ModelSettingFlags,
+    /// Settings that get their default again
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub unset: Vec<SettingName>,
+    #[command(flatten)]
+    pub client: ClientSettings,
+}
+
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingName {
+    ContextLength,
+    SequencesMax,
+    Engine,
+    Device,
+    Replicas,
+    KeepAlive,
+}
+
+#[derive(Args, Debug)]
+pub struct PlaceArguments {
+    pub id: String,
+    /// Id or name of a node [default: to load, the one with the most free memory; to unload, all]
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    #[command(flatten)]
+    pub client: ClientSettings,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum EnginesCommand {
+    /// List them
+    Ls {
+        #[command(flatten)]
+        client: ClientSettings,
+    },
+    /// Show one engine: its versions, where they are, why one is refused or failed, and what runs in it
+    Show {
+        id: String,
+        #[command(flatten)]
+        client: ClientSettings,
+    },
+    /// Look for new versions in the nodes' engine folders and hand models over to them, without losing a request
+    Reload {
+        /// Give the models of this engine new workers, also where its version is the same
+        id: Option<String>,
+        /// Id or name of a node [default: all]
+        #[arg(long, value_name = "NODE")]
+        node: Option<String>,
+        #[command(flatten)]
+        client: ClientSettings,
+    },
+    /// Take an engine, or one version of it, out of use
+    Disable(SwitchArguments),
+    /// Take a disabled engine, or one version of it, back into use
+    Enable(SwitchArguments),
+}
+
+#[derive(Args, Debug)]
+pub struct SwitchArguments {
+    /// An engine, or one version of it, as `llama-cpp@1.2.0`
+    pub engine: String,
+    /// Id or name of a node [default: all that have it]
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
     #[command(flatten)]
     pub client: ClientSettings,
 }

@@ -14,6 +14,8 @@ use crate::output::ApiFailure;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer that is no stream. A registration waits for the hub.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+/// An operator's command, which loads models on nodes; a little longer than the router gives them.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(930);
 /// Between two parts of a stream; the router says something more often than this while it works.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
@@ -24,13 +26,24 @@ pub struct Client {
 
 impl Client {
     pub fn new(base: &str) -> Result<Client> {
+        Client::build(base, false)
+    }
+
+    /// For commands that take as long as loading a model does.
+    pub fn patient(base: &str) -> Result<Client> {
+        Client::build(base, true)
+    }
+
+    fn build(base: &str, patient: bool) -> Result<Client> {
         let base =
             Url::parse(base).ok().filter(|url| url.has_host() && !url.cannot_be_a_base()).with_context(
                 || format!("`{base}` is no address of a router\nhint: it looks like http://127.0.0.1:8411"),
             )?;
-        let mut http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(SILENCE_MAX.max(ANSWER_TIMEOUT));
+        // Each request has its own deadline; this one is for streams, which have none.
+        let mut http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT);
+        if !patient {
+            http = http.read_timeout(SILENCE_MAX.max(ANSWER_TIMEOUT));
+        }
         let loopback = match base.host() {
             Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
             Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
@@ -54,6 +67,15 @@ impl Client {
 
     pub async fn post<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<T> {
         read(self.send(self.request(Method::POST, path)?.json(body).timeout(ANSWER_TIMEOUT)).await?).await
+    }
+
+    /// A command for nodes, on a patient client.
+    pub async fn command<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<T> {
+        read(self.send(self.request(Method::POST, path)?.json(body).timeout(COMMAND_TIMEOUT)).await?).await
+    }
+
+    pub async fn patch<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<T> {
+        read(self.send(self.request(Method::PATCH, path)?.json(body).timeout(ANSWER_TIMEOUT)).await?).await
     }
 
     pub async fn delete<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T> {

@@ -1,5 +1,6 @@
 //! One file for each command, and what they share.
 
+pub mod bench;
 pub mod chat;
 pub mod doctor;
 pub mod engines;
@@ -19,6 +20,26 @@ use crate::places::Places;
 use crate::settings::{
     ClientSettings, CommonSettings, ConfigFile, ConfigPlace, HubSettings, JoinSettings, LogFormat, over,
 };
+
+/// A time as people write it, in seconds; `forever` is negative.
+pub fn keep_alive(text: &str) -> Result<i64, String> {
+    if text == "forever" {
+        return Ok(-1);
+    }
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        _ => return Err("the units are s, m, h and d".to_owned()),
+    };
+    let number: i64 = digits.parse().map_err(|_| "it looks like 90s, 10m, 2h or forever".to_owned())?;
+    match number.checked_mul(unit) {
+        Some(seconds) if seconds >= 0 => Ok(seconds),
+        _ => Err("it must be between 0 and forever".to_owned()),
+    }
+}
 
 /// Where a router listens unless told otherwise, as an address for clients.
 pub const DEFAULT_URL: &str = "http://127.0.0.1:8411";
@@ -56,6 +77,7 @@ impl Context {
 
     /// Logging of a long-running command, `name` being the first part of the log files' names.
     pub fn start_log(&self, name: &str) -> Result<()> {
+        let usual = telemetry::Bounds::default();
         telemetry::init(&telemetry::Config {
             filter: self.common.log.clone(),
             format: match self.common.log_format {
@@ -63,6 +85,11 @@ impl Context {
                 Some(LogFormat::Text) | None => telemetry::Format::Text,
             },
             files: Some((self.log_dir.clone(), name.to_owned())),
+            bounds: telemetry::Bounds {
+                bytes_max: self.common.log_file_bytes.unwrap_or(usual.bytes_max),
+                files_max: self.common.log_files.unwrap_or(usual.files_max),
+                ..usual
+            },
         })?;
         Ok(())
     }
@@ -77,6 +104,11 @@ impl Context {
 
     pub fn client(&self, flags: &ClientSettings) -> Result<Client> {
         Client::new(&self.router_url(flags)?)
+    }
+
+    /// For commands that wait until nodes have loaded models.
+    pub fn patient_client(&self, flags: &ClientSettings) -> Result<Client> {
+        Client::patient(&self.router_url(flags)?)
     }
 
     /// The hub as flags, environment and file say.
@@ -97,5 +129,22 @@ impl Context {
     pub fn join_secret_file(&self, flags: &JoinSettings) -> Result<PathBuf> {
         let settings = over(flags, &self.file.join)?;
         Ok(settings.secret_file.unwrap_or_else(|| self.data_dir.join("join-secret")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keep_alive;
+
+    #[test]
+    fn times_have_units_and_bounds() {
+        let cases =
+            [("0", 0), ("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200), ("1d", 86_400), ("forever", -1)];
+        for (text, expected) in cases {
+            assert_eq!(keep_alive(text), Ok(expected), "{text}");
+        }
+        for text in ["", "m", "-1", "-5m", "1.5h", "10w", "9223372036854775807h", "1m30s", "never"] {
+            assert!(keep_alive(text).is_err(), "{text}");
+        }
     }
 }

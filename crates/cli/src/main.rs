@@ -24,6 +24,9 @@ use commands::Context;
 #[global_allocator]
 static ALLOCATOR: template_sandbox::CappedAllocator = template_sandbox::CappedAllocator;
 
+/// As clap exits after wrong words, and many programs do.
+const USAGE: u8 = 2;
+
 fn main() -> ExitCode {
     // Before anything else: an engine worker's pipes must not be touched.
     match std::env::args_os().nth(1) {
@@ -31,7 +34,10 @@ fn main() -> ExitCode {
         Some(word) if word == "template-worker" => return template_worker(),
         _ => {}
     }
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(error),
+    };
     let json = arguments.json;
     match run(arguments) {
         Ok(code) => code,
@@ -40,6 +46,15 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Words that are no command. Who asked for JSON gets the reason as JSON, here as everywhere.
+fn usage(error: clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args_os().any(|word| word == "--json") {
+        output::print_usage_error(&error);
+        return ExitCode::from(USAGE);
+    }
+    error.exit()
 }
 
 fn template_worker() -> ExitCode {
@@ -67,11 +82,12 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Up(up) => runtime.block_on(commands::up::run(&context, &up)),
         Command::Serve(serve) => runtime.block_on(commands::serve::run(&context, &serve)),
         Command::Node(node) => runtime.block_on(commands::node::run(&context, &node)),
-        Command::Models(models) => runtime.block_on(commands::models::run(&context, models)),
+        Command::Models(models) => runtime.block_on(commands::models::run(&context, *models)),
         Command::Nodes(nodes) => runtime.block_on(commands::nodes::run(&context, nodes)),
         Command::Engines(engines) => runtime.block_on(commands::engines::run(&context, engines)),
         // The prompt blocks its thread while it waits for a person; the runtime serves one reply at a time.
         Command::Chat(chat) => commands::chat::run(&context, &runtime, chat),
+        Command::Bench(bench) => runtime.block_on(commands::bench::run(&context, &bench)),
         Command::Doctor(doctor) => runtime.block_on(commands::doctor::run(&context, &doctor)),
         Command::Completions { .. }
         | Command::Reference { .. }

@@ -60,6 +60,33 @@ pub fn print_error(error: &anyhow::Error, json: bool) {
     }
 }
 
+/// What clap found wrong with the command line, in the form of every other failure.
+pub fn print_usage_error(error: &clap::Error) {
+    let text = error.render().to_string();
+    let mut parts = text.trim().splitn(2, "\n\n");
+    let message = parts.next().unwrap_or_default().trim_start_matches("error: ");
+    let hint = parts.next().map(|rest| rest.split_whitespace().collect::<Vec<_>>().join(" "));
+    let body =
+        serde_json::json!({"error": {"message": message, "code": "usage", "status": null, "hint": hint}});
+    eprintln!("{body}");
+}
+
+/// How long ago something was: `12 s`, `3 min`, `2 h`, `5 d`.
+pub fn ago(then: i64, now: i64) -> String {
+    let seconds = now.saturating_sub(then).max(0);
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// Now, in seconds since 1970.
+pub fn now() -> i64 {
+    time::OffsetDateTime::now_utc().unix_timestamp()
+}
+
 /// `13.8 GB`: decimal, as disks and the hub count.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
@@ -80,6 +107,22 @@ pub fn stdout_has_style() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_ago_takes_the_unit_that_fits() {
+        let cases = [
+            (0, "0 s"),
+            (119, "119 s"),
+            (120, "2 min"),
+            (7_199, "119 min"),
+            (7_200, "2 h"),
+            (200_000, "2 d"),
+        ];
+        for (seconds, expected) in cases {
+            assert_eq!(ago(1_000, 1_000 + seconds), expected);
+        }
+        assert_eq!(ago(50, 10), "0 s");
+    }
 
     #[test]
     fn bytes_take_the_unit_that_fits() {

@@ -55,7 +55,8 @@ fn section<A: Args>(text: &mut String, title: &str, table: Option<&str>, command
         text,
         "\n## {title}\n\nFor {commands}.{place}\n\n| {key_head} | Flag | Variable | Meaning |\n|---|---|---|---|\n"
     );
-    for argument in A::augment_args(clap::Command::new("reference")).get_arguments() {
+    let command = A::augment_args(clap::Command::new("reference"));
+    for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
         let Some(flag) = argument.get_long() else { continue };
         let key = table.map_or("–".to_owned(), |_| format!("`{}`", argument.get_id()));
         let variable = argument.get_env().map(|v| v.to_string_lossy().into_owned()).unwrap_or_default();

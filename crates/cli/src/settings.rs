@@ -35,6 +35,12 @@ pub struct CommonSettings {
     /// What is logged: a level, or levels by part like `info,node=debug` [default: info]
     #[arg(long, env = "LLM_ROUTER_LOG", value_name = "FILTER", global = true)]
     pub log: Option<String>,
+    /// A log file of this many bytes, or a day old, is moved aside [default: 67108864]
+    #[arg(long, env = "LLM_ROUTER_LOG_FILE_BYTES", value_name = "BYTES", global = true)]
+    pub log_file_bytes: Option<u64>,
+    /// Log files that are kept, the current one included [default: 7]
+    #[arg(long, env = "LLM_ROUTER_LOG_FILES", value_name = "COUNT", global = true)]
+    pub log_files: Option<usize>,
     /// How log lines look [default: text]
     #[arg(long, env = "LLM_ROUTER_LOG_FORMAT", value_name = "FORMAT", global = true)]
     pub log_format: Option<LogFormat>,
@@ -107,15 +113,13 @@ pub struct RouterSettings {
     /// Largest request body, in bytes [default: 33554432]
     #[arg(long, env = "LLM_ROUTER_BODY_BYTES_MAX", value_name = "BYTES")]
     pub body_bytes_max: Option<usize>,
-    /// Requests that run on one node at once [default: 64]
-    #[arg(long, env = "LLM_ROUTER_NODE_REQUESTS_MAX", value_name = "COUNT")]
-    pub node_requests_max: Option<u32>,
-    /// Requests that wait for a place at once; more get a 503 [default: 1024]
-    #[arg(long, env = "LLM_ROUTER_WAITING_MAX", value_name = "COUNT")]
-    pub waiting_max: Option<usize>,
-    /// Longest wait of a request for a place, in seconds [default: 60]
-    #[arg(long, env = "LLM_ROUTER_WAIT_MAX_SECONDS", value_name = "SECONDS")]
-    pub wait_max_seconds: Option<u64>,
+    /// Requests that wait for one model at once; more get a 503 [default: 1024]
+    #[arg(long, env = "LLM_ROUTER_QUEUE_LENGTH", value_name = "COUNT")]
+    pub queue_length: Option<usize>,
+    /// Longest wait of a request for a place, in seconds; time in which its model is being loaded does not count
+    /// [default: 60]
+    #[arg(long, visible_alias = "queue-wait", env = "LLM_ROUTER_QUEUE_WAIT_SECONDS", value_name = "SECONDS")]
+    pub queue_wait_seconds: Option<u64>,
     /// Between two comments in a stream that has nothing to say, in seconds [default: 10]
     #[arg(long, env = "LLM_ROUTER_KEEP_ALIVE_SECONDS", value_name = "SECONDS")]
     pub keep_alive_seconds: Option<u64>,
@@ -152,6 +156,47 @@ pub struct NodeSettings {
     /// How long requests may go on after the node is told to end, in seconds [default: 30]
     #[arg(long = "node-drain-seconds", env = "LLM_ROUTER_NODE_DRAIN_SECONDS", value_name = "SECONDS")]
     pub node_drain_seconds: Option<u64>,
+    /// A worker that gives no sign of life for so long while it loads, reads a prompt or answers is ended, in seconds
+    /// [default: 30]
+    #[arg(long, env = "LLM_ROUTER_WATCHDOG_PROGRESS_SECONDS", value_name = "SECONDS")]
+    pub watchdog_progress_seconds: Option<u64>,
+    /// The same while a sequence gets its tokens, in seconds [default: 5]
+    #[arg(long, env = "LLM_ROUTER_WATCHDOG_DECODE_SECONDS", value_name = "SECONDS")]
+    pub watchdog_decode_seconds: Option<u64>,
+    /// A worker whose progress never rises for so long is ended, in seconds [default: 900]
+    #[arg(long, env = "LLM_ROUTER_WATCHDOG_STALL_SECONDS", value_name = "SECONDS")]
+    pub watchdog_stall_seconds: Option<u64>,
+    /// Used share of a device or of the machine's memory at which an alert is raised [default: 90]
+    #[arg(long, env = "LLM_ROUTER_MEMORY_ALERT_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub memory_alert_percent: Option<u8>,
+    /// Used share above which idle models leave; 100: they leave for other models only [default: 95]
+    #[arg(long, env = "LLM_ROUTER_MEMORY_EVICT_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub memory_evict_percent: Option<u8>,
+    /// A model that was just loaded stays so long, whoever waits for its room, in seconds [default: 10]
+    #[arg(long, env = "LLM_ROUTER_MINIMUM_STAY_SECONDS", value_name = "SECONDS")]
+    pub minimum_stay_seconds: Option<u64>,
+    /// How long a load waits for busy models to leave, in seconds [default: 300]
+    #[arg(long, env = "LLM_ROUTER_ROOM_WAIT_SECONDS", value_name = "SECONDS")]
+    pub room_wait_seconds: Option<u64>,
+    /// A worker that takes so much more than it was granted is ended, in percent of the grant [default: 10]
+    #[arg(long, env = "LLM_ROUTER_OVERRUN_MARGIN_PERCENT", value_name = "PERCENT")]
+    pub overrun_margin_percent: Option<u8>,
+    /// … and beyond that so many bytes, for the program itself [default: 268435456]
+    #[arg(long, env = "LLM_ROUTER_OVERRUN_MARGIN_BYTES", value_name = "BYTES")]
+    pub overrun_margin_bytes: Option<u64>,
+    /// How long a model without requests stays in memory where it has no setting of its own, in seconds [default: until
+    /// others need the room]
+    #[arg(long, env = "LLM_ROUTER_MODEL_KEEP_ALIVE_SECONDS", value_name = "SECONDS")]
+    pub model_keep_alive_seconds: Option<u64>,
+    /// A worker this old is replaced by a new one, without a lost request, in hours [default: never]
+    #[arg(long, env = "LLM_ROUTER_WORKER_RESTART_HOURS", value_name = "HOURS")]
+    pub worker_restart_hours: Option<u64>,
+    /// A worker that has taken so many requests is replaced by a new one, without a lost request [default: never]
+    #[arg(long, env = "LLM_ROUTER_WORKER_RESTART_REQUESTS", value_name = "COUNT")]
+    pub worker_restart_requests: Option<u64>,
+    /// Devices that are not there, for tests: `sim:0=8GiB,sim:1=4GiB`
+    #[arg(long, env = "LLM_ROUTER_SIMULATED_DEVICES", value_name = "DEVICES", hide = true)]
+    pub simulated_devices: Option<String>,
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
-//! `llm-router models`: register, list, show, remove.
+//! `llm-router models`: register, list, show, change, remove; and what is in memory.
 
 mod follow;
+mod loaded;
+mod settings;
 mod source;
+
+pub use loaded::table as loaded_table;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -21,17 +25,18 @@ pub async fn run(context: &Context, command: ModelsCommand) -> Result<ExitCode> 
         ModelsCommand::Add(add) => register(context, &add).await,
         ModelsCommand::Ls(ls) => list(context, &ls).await,
         ModelsCommand::Show { id, client } => show(context, &context.client(&client)?, &id).await,
+        ModelsCommand::Set(arguments) => settings::set(context, &arguments).await,
+        ModelsCommand::Ps { client } => loaded::ps(context, &context.client(&client)?).await,
+        ModelsCommand::Load(arguments) => loaded::place(context, &arguments, "load").await,
+        ModelsCommand::Unload(arguments) => loaded::place(context, &arguments, "unload").await,
         ModelsCommand::Rm { id, client } => remove(context, &context.client(&client)?, &id).await,
     }
 }
 
 async fn register(context: &Context, add: &AddArguments) -> Result<ExitCode> {
     let client = context.client(&add.client)?;
-    let settings = ModelSettings {
-        context_length: add.context_length,
-        sequences_max: add.sequences_max,
-        ..ModelSettings::default()
-    };
+    let mut settings = ModelSettings::default();
+    settings::apply(&mut settings, &add.settings, &[]);
     let mut body = RegisterModel {
         format: add.format.map(|f| match f {
             FormatArgument::Safetensors => Format::Safetensors,
@@ -157,6 +162,7 @@ async fn show(context: &Context, client: &Client, id: &str) -> Result<ExitCode> 
         println!("  made for      {context} tokens of context");
     }
     println!("  context       {}", context_shown(model));
+    println!("  settings      {}", settings::words(&model.settings));
     println!("  fingerprint   {}", model.fingerprint);
     println!("  state         {}", model.state.as_str());
     if let Some(reason) = &model.reason {
@@ -171,6 +177,9 @@ async fn show(context: &Context, client: &Client, id: &str) -> Result<ExitCode> 
         ]);
     }
     println!("\n{nodes}");
+    if let Some(candidates) = candidates(&model.nodes) {
+        println!("\n{candidates}");
+    }
     let mut files = output::table(&["file", "size", "sha256", "optional"]);
     for file in &details.manifest.files {
         files.add_row([
@@ -182,6 +191,28 @@ async fn show(context: &Context, client: &Client, id: &str) -> Result<ExitCode> 
     }
     println!("\n{files}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Engines that could run it, in the order in which each node would choose them; nothing where there is no choice.
+fn candidates(nodes: &[admin_api::ModelOnNode]) -> Option<comfy_table::Table> {
+    let mut table =
+        output::table(&["node", "could run in", "device", "tokens/s", "first token", "memory", "place"]);
+    for node in nodes {
+        for candidate in &node.candidates {
+            let score =
+                |f: fn(&node_api::Score) -> String| candidate.score.as_ref().map(f).unwrap_or_default();
+            table.add_row([
+                node.node_name.clone(),
+                format!("{} {}", candidate.engine, candidate.engine_version),
+                candidate.device.clone(),
+                score(|s| format!("{:.1}", s.tokens_per_second)),
+                score(|s| format!("{:.0} ms", s.first_token_ms)),
+                score(|s| output::bytes(s.memory)),
+                candidate.reason.clone(),
+            ]);
+        }
+    }
+    (!table.is_empty()).then_some(table)
 }
 
 fn or_none(text: &str) -> &str {
@@ -224,7 +255,10 @@ async fn remove(context: &Context, client: &Client, id: &str) -> Result<ExitCode
     if context.json {
         output::print_json(&deleted)?;
     } else {
-        println!("removed {}; its files stay in the hub's cache", deleted.id);
+        println!(
+            "removed {}; nodes take it out of memory, and of its files in the shared cache at most those that they brought",
+            deleted.id
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

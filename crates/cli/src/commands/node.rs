@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use node::{DeviceChoice, RouterAddress, WorkerProgram};
+use node::{DeviceChoice, RouterAddress, WatchdogLimits, WorkerProgram};
 
 use super::Context;
 use crate::arguments::NodeArguments;
@@ -41,14 +41,45 @@ pub fn config(context: &Context, flags: &NodeSettings, hub: &HubSettings) -> Res
     let mut config = node::Config::new(context.data_dir.join("node"), context.hub(hub)?, worker_program()?);
     config.engine_dirs = engine_dirs(context, settings.engines_dirs.as_deref())?;
     config.devices = device_choice(&settings)?;
-    config.name = settings.name;
+    config.name.clone_from(&settings.name);
     config.context_length = settings.context_length;
     config.sequences_max = settings.sequences_max;
     config.threads = settings.threads.unwrap_or(config.threads);
     config.downloads_parallel = settings.downloads_parallel.unwrap_or(config.downloads_parallel);
     config.drain = settings.node_drain_seconds.map_or(config.drain, Duration::from_secs);
+    host(&mut config, &settings)?;
     Ok(config)
 }
+
+/// How workers are watched, kept and replaced.
+fn host(config: &mut node::Config, settings: &NodeSettings) -> Result<()> {
+    let seconds = |set: Option<u64>, usual: Duration| set.map_or(usual, Duration::from_secs);
+    let usual = config.watchdog;
+    config.watchdog = WatchdogLimits::new(
+        seconds(settings.watchdog_progress_seconds, usual.progress),
+        seconds(settings.watchdog_decode_seconds, usual.decode),
+        seconds(settings.watchdog_stall_seconds, usual.stall),
+    );
+    let memory = &mut config.memory;
+    memory.alert_percent = settings.memory_alert_percent.unwrap_or(memory.alert_percent);
+    memory.evict_percent = settings.memory_evict_percent.unwrap_or(memory.evict_percent);
+    memory.minimum_stay = seconds(settings.minimum_stay_seconds, memory.minimum_stay);
+    memory.room_wait_max = seconds(settings.room_wait_seconds, memory.room_wait_max);
+    memory.overrun_margin_percent = settings.overrun_margin_percent.unwrap_or(memory.overrun_margin_percent);
+    memory.overrun_margin_bytes = settings.overrun_margin_bytes.unwrap_or(memory.overrun_margin_bytes);
+    config.keep_alive = settings.model_keep_alive_seconds.map(Duration::from_secs);
+    config.worker_restart_after = settings
+        .worker_restart_hours
+        .map(|hours| Duration::from_secs(hours.saturating_mul(SECONDS_PER_HOUR)));
+    config.worker_restart_after_requests = settings.worker_restart_requests;
+    if let Some(devices) = &settings.simulated_devices {
+        config.simulated_devices =
+            devices.parse().map_err(anyhow::Error::msg).context("--simulated-devices is not understood")?;
+    }
+    Ok(())
+}
+
+const SECONDS_PER_HOUR: u64 = 3600;
 
 /// This program, as it is started to hold an engine.
 pub fn worker_program() -> Result<WorkerProgram> {

@@ -59,9 +59,8 @@ pub fn config(
     config.template_clock = settings.template_clock.as_deref().map(parse_clock).transpose()?;
     let limits = &mut config.limits;
     set(&mut limits.body_bytes_max, settings.body_bytes_max);
-    set(&mut limits.node_requests_max, settings.node_requests_max);
-    set(&mut limits.waiting_max, settings.waiting_max);
-    set(&mut limits.wait_max, settings.wait_max_seconds.map(Duration::from_secs));
+    set(&mut limits.queue_length, settings.queue_length);
+    set(&mut limits.queue_wait, settings.queue_wait_seconds.map(Duration::from_secs));
     set(&mut limits.keep_alive, settings.keep_alive_seconds.map(Duration::from_secs));
     set(&mut limits.drain, settings.drain_seconds.map(Duration::from_secs));
     Ok(config)

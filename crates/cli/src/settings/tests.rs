@@ -13,10 +13,10 @@ fn router(words: &[&str]) -> RouterSettings {
 #[test]
 fn a_flag_is_stronger_than_the_file_and_the_file_fills_the_rest() {
     let file =
-        ConfigFile::parse("[router]\nlisten = \"127.0.0.1:1\"\nwaiting_max = 7\n").expect("a valid file");
+        ConfigFile::parse("[router]\nlisten = \"127.0.0.1:1\"\nqueue_length = 7\n").expect("a valid file");
     let merged = over(&router(&["--listen", "127.0.0.1:2"]), &file.router).expect("settings merge");
     assert_eq!(merged.listen, Some("127.0.0.1:2".parse().expect("an address")));
-    assert_eq!(merged.waiting_max, Some(7));
+    assert_eq!(merged.queue_length, Some(7));
     assert_eq!(merged.drain_seconds, None);
 }
 

@@ -25,7 +25,7 @@ pub async fn findings(dirs: &[PathBuf], worker: &WorkerProgram) -> Result<Vec<Fi
 }
 
 fn available(engine: &Engine) -> Finding {
-    let folder = engine.library.parent().unwrap_or(&engine.library);
+    let folder = &engine.folder;
     Finding::ok(
         "engine",
         format!(
