@@ -1,0 +1,88 @@
+//! Benchmarks of what lies between a client and an engine: `bench host`, `bench router`, `bench path`.
+//!
+//! `cargo xtask bench host|router` builds everything optimized and runs this. Each row is a line appended to
+//! `bench/results/host-<machine>.jsonl`; `bench/README.md` says what each row is.
+
+#![forbid(unsafe_code)]
+
+mod affinity;
+mod host;
+mod path;
+mod process;
+mod record;
+mod repo;
+mod router;
+mod statistics;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "bench", about = "Benchmarks of router, node and worker")]
+struct Arguments {
+    #[command(subcommand)]
+    suite: Suite,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Subcommand)]
+enum Suite {
+    /// What node and worker cost: the echo engine through both, and in this process
+    Host(host::HostArguments),
+    /// What the router costs: on one core, between a load generator and a node that answers from memory
+    Router(router::RouterArguments),
+    /// From the engine's event to the byte on the client's socket, through everything
+    Path(path::PathArguments),
+}
+
+#[derive(Args)]
+pub struct Common {
+    /// Folder with the `llm-router` binary and `engines/` beside it
+    #[arg(long, global = true, default_value = "target/release")]
+    pub bin_dir: PathBuf,
+    /// Folder of the results
+    #[arg(long, global = true, default_value = "bench/results")]
+    pub results: PathBuf,
+    /// Name of this machine in the results [default: of its processor and cores]
+    #[arg(long, global = true)]
+    pub machine: Option<String>,
+    /// Of the tree that was built
+    #[arg(long, global = true, default_value = "unknown")]
+    pub commit: String,
+    /// Print the rows and append them nowhere
+    #[arg(long, global = true)]
+    pub no_record: bool,
+    /// Each figure is the median of so many rounds
+    #[arg(long, global = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=50))]
+    pub rounds: u32,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let rows = match &arguments.suite {
+        Suite::Host(host) => host::run(host, &arguments.common),
+        Suite::Router(router) => router::run(router, &arguments.common),
+        Suite::Path(path) => path::run(path, &arguments.common),
+    };
+    match rows.and_then(|rows| finish(&rows, &arguments.common)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("failed: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn finish(rows: &[record::Row], common: &Common) -> Result<()> {
+    println!("{}", record::table(rows));
+    if common.no_record {
+        return Ok(());
+    }
+    let path = record::append(rows, common)?;
+    eprintln!("appended to {}", path.display());
+    Ok(())
+}
