@@ -6,12 +6,14 @@ pub mod api;
 pub mod process;
 pub mod reference;
 pub mod repos;
+#[cfg(target_os = "linux")]
+pub mod soak;
 pub mod system;
 
 pub use api::Api;
 pub use process::Process;
 pub use reference::Reference;
-pub use system::System;
+pub use system::{NodeSpec, System};
 
 use std::time::Duration;
 

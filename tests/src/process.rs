@@ -92,3 +92,32 @@ pub fn runs(pid: u32) -> bool {
         text.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'X']))
     })
 }
+
+/// What a process holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Private bytes in memory, pages of files left out.
+    pub memory: u64,
+    /// Open descriptors (Windows: handles).
+    pub descriptors: u64,
+}
+
+impl std::ops::Add for Usage {
+    type Output = Usage;
+
+    fn add(self, other: Usage) -> Usage {
+        Usage { memory: self.memory + other.memory, descriptors: self.descriptors + other.descriptors }
+    }
+}
+
+/// As `/proc` says; all 0 for a process that is gone.
+#[cfg(target_os = "linux")]
+pub fn usage(pid: u32) -> Usage {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |all| all.count() as u64);
+    Usage { memory: kib.unwrap_or(0) << 10, descriptors }
+}

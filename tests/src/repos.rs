@@ -1,7 +1,7 @@
 //! Repositories for the hub: the demo model, echo models, and broken ones.
 
 use fixture_hub::Repo;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::reference::MODEL;
 
@@ -26,6 +26,12 @@ pub fn echo(id: &str) -> Repo {
         .file("tokenizer.json", TOKENIZER)
         .file("tokenizer_config.json", json!({"chat_template": TEMPLATE}).to_string())
         .file("model.safetensors", weights())
+}
+
+/// A model of the engine that misbehaves: `fault` is what its `config.json` says of it.
+pub fn fault(id: &str, context_length: u32, fault: Value) -> Repo {
+    let config = json!({"model_type": "fault", "max_position_embeddings": context_length, "fault": fault});
+    echo(id).without("config.json").file("config.json", config.to_string())
 }
 
 /// One tensor of one number.

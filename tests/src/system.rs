@@ -1,5 +1,6 @@
 //! A hub, a router and a node as a user would start them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,8 +16,20 @@ pub struct System {
     pub hub: FixtureHub,
     pub router: Option<Process>,
     pub node: Option<Process>,
+    /// Those started with [`System::start_node_as`], by name.
+    pub nodes: BTreeMap<String, Process>,
     pub url: String,
     dir: TempDir,
+}
+
+/// A node beside the usual one.
+#[derive(Debug, Clone)]
+pub struct NodeSpec {
+    pub name: String,
+    pub devices: Vec<String>,
+    pub engines_dir: PathBuf,
+    /// Environment variables of the product.
+    pub settings: Vec<(String, String)>,
 }
 
 impl System {
@@ -29,7 +42,7 @@ impl System {
 
     pub async fn without_node(repos: Vec<Repo>) -> System {
         // Built before anything waits: the engines that the node is to find, and the binary.
-        for engine in ["echo", "gpt-oss"] {
+        for engine in ["echo", "fault", "gpt-oss"] {
             engine_testkit::build::engine_dir(engine);
         }
         let dir = tempfile::tempdir().expect("a temporary folder");
@@ -39,6 +52,7 @@ impl System {
             hub,
             router: None,
             node: None,
+            nodes: BTreeMap::new(),
             url: String::new(),
             dir,
         };
@@ -88,13 +102,25 @@ impl System {
         self.until_nodes(1).await;
     }
 
+    /// Starts a node of this name, its data in a folder of its own; does not wait for it.
+    pub fn start_node_as(&mut self, spec: &NodeSpec) {
+        let mut command = self.command();
+        command.arg("--data-dir").arg(self.dir.path().join(&spec.name));
+        command.args(["node", "--router", &self.url, "--exit-with-stdin", "--name", &spec.name]);
+        command.arg("--device").arg(spec.devices.join(","));
+        command.arg("--join-secret-file").arg(self.router_data().join("join-secret"));
+        command.arg("--engines-dir").arg(&spec.engines_dir);
+        command.envs(spec.settings.iter().map(|(name, value)| (name, value)));
+        self.nodes.insert(spec.name.clone(), Process::start(command, self.dir.path(), &spec.name));
+    }
+
     pub async fn until_nodes(&self, count: usize) {
         until(&format!("{count} connected nodes"), || async {
             let nodes = self.api.get("/api/nodes").await.ok();
             let connected = nodes["nodes"]
                 .as_array()
                 .is_some_and(|all| all.iter().filter(|n| n["state"] == "connected").count() == count);
-            let log = self.node.as_ref().map(Process::log).unwrap_or_default();
+            let log: String = self.node.iter().chain(self.nodes.values()).map(Process::log).collect();
             if connected { Ok(()) } else { Err(format!("{nodes}\n{log}")) }
         })
         .await;

@@ -80,6 +80,8 @@ const ROOMS: &[Room] = &[
     ),
     // Engines: never router or node.
     tested("echo", &["engine-sdk", "model-formats"], &["engine-testkit"]),
+    // Puts its faults in front of the SDK's table.
+    room("fault", &["engine-sdk", "engine-abi"]),
     room("gpt-oss-model", &["model-formats"]),
     tested("gpt-oss-cpu", &["gpt-oss-model", "model-formats"], &["gpt-oss-synth"]),
     tested(
@@ -96,6 +98,8 @@ const ROOMS: &[Room] = &[
         &["admin-api", "fixture-hub", "engine-testkit", "node-api", "model-manifest", "engine-protocol"],
     ),
     room("xtask", &[]),
+    // Stands where the router stands, and where a node does; runs the echo engine in its own process to compare.
+    room("bench", &["node-api", "model-manifest", "engine-sdk", "echo", "fixture-hub"]),
 ];
 
 pub fn check(metadata: &Metadata) -> Result<()> {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arrows;
+mod bench;
 mod build;
 mod checks;
 mod demo;
@@ -10,6 +11,7 @@ mod metadata;
 mod platforms;
 mod setup;
 mod shell;
+mod soak;
 mod tidy;
 
 use std::process::ExitCode;
@@ -44,6 +46,10 @@ enum Verb {
     Synth(build::SynthArguments),
     /// Build the binary and lay the engine plugins out beside it
     Build(build::BuildArguments),
+    /// Measure: `host`, `router`; optimized, results in bench/results
+    Bench(bench::BenchArguments),
+    /// Run a mixed load while workers are killed, hung, starved and reloaded; optimized
+    Soak(soak::SoakArguments),
 }
 
 fn main() -> ExitCode {
@@ -68,5 +74,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Synth(arguments) => build::synth(&arguments),
         Verb::Build(arguments) => build::run(&arguments),
+        Verb::Bench(arguments) => bench::run(&arguments),
+        Verb::Soak(arguments) => soak::run(&arguments),
     }
 }
