@@ -14,6 +14,8 @@ mod scalar;
 
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 
+use crate::int8;
+
 /// What the kernels are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isa {
@@ -80,12 +82,14 @@ pub enum Rows<'a> {
     Bf16 { bytes: &'a [u8], columns: usize },
     /// 16 bytes and one scale for every 32 columns.
     Mxfp4 { blocks: &'a [u8], scales: &'a [u8], columns: usize },
+    /// [`split_len`] signed bytes a row, in split order, and a little-endian bf16 scale for every 64 columns.
+    Int8 { numbers: &'a [u8], scales: &'a [u8], columns: usize },
 }
 
 impl<'a> Rows<'a> {
     pub fn columns(&self) -> usize {
         match *self {
-            Rows::Bf16 { columns, .. } | Rows::Mxfp4 { columns, .. } => columns,
+            Rows::Bf16 { columns, .. } | Rows::Mxfp4 { columns, .. } | Rows::Int8 { columns, .. } => columns,
         }
     }
 
@@ -94,6 +98,7 @@ impl<'a> Rows<'a> {
         match *self {
             Rows::Bf16 { bytes, columns } => bytes.len() / (2 * columns),
             Rows::Mxfp4 { scales, columns, .. } => scales.len() / (columns / BLOCK),
+            Rows::Int8 { numbers, columns, .. } => numbers.len() / int8::numbers_bytes(columns),
         }
     }
 
@@ -102,6 +107,7 @@ impl<'a> Rows<'a> {
         match *self {
             Rows::Bf16 { columns, .. } => 2 * columns,
             Rows::Mxfp4 { columns, .. } => columns / BLOCK * (BLOCK_BYTES + 1),
+            Rows::Int8 { columns, .. } => int8::numbers_bytes(columns) + int8::scales_bytes(columns),
         }
     }
 
@@ -113,6 +119,11 @@ impl<'a> Rows<'a> {
             Rows::Mxfp4 { blocks, scales, columns } => Rows::Mxfp4 {
                 blocks: cut(blocks, columns / BLOCK * BLOCK_BYTES),
                 scales: cut(scales, columns / BLOCK),
+                columns,
+            },
+            Rows::Int8 { numbers, scales, columns } => Rows::Int8 {
+                numbers: cut(numbers, int8::numbers_bytes(columns)),
+                scales: cut(scales, int8::scales_bytes(columns)),
                 columns,
             },
         }
@@ -161,7 +172,7 @@ fn drive<K: Tiles>(rows: Rows<'_>, vectors: &[&[f32]], out: &mut dyn FnMut(usize
     let count = rows.count();
     let mut row = 0;
     // MXFP4 rows need more registers each.
-    if K::WIDE && vectors.len() == 1 && matches!(rows, Rows::Bf16 { .. }) {
+    if K::WIDE && vectors.len() == 1 && !matches!(rows, Rows::Mxfp4 { .. }) {
         while row + 8 <= count {
             vector_tiles::<K, 8>(rows.slice(row..row + 8), row, vectors, out);
             row += 8;

@@ -12,6 +12,7 @@
 
 mod attention;
 mod experts;
+pub mod int8;
 pub mod kernel;
 mod kv;
 mod linear;

@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES, VALUES, bf16_to_f32, scale_value};
 
 use super::{Rows, Tiles};
+use crate::int8::{self, SCALE_COLUMNS};
 
 pub(super) struct Kernel;
 
@@ -21,6 +22,10 @@ impl Tiles for Kernel {
             // SAFETY: as above.
             Rows::Mxfp4 { blocks, scales, columns } => unsafe {
                 mxfp4::<R, T>(blocks, scales, columns, vectors)
+            },
+            // SAFETY: as above.
+            Rows::Int8 { numbers, scales, columns } => unsafe {
+                int8::<R, T>(numbers, scales, columns, vectors)
             },
         }
     }
@@ -105,6 +110,60 @@ fn mxfp4<const R: usize, const T: usize>(
         }
     }
     sums.map(|row| row.map(|lanes| sum(lanes)))
+}
+
+#[target_feature(enable = "avx2,fma")]
+fn int8<const R: usize, const T: usize>(
+    numbers: &[u8],
+    scales: &[u8],
+    columns: usize,
+    vectors: [&[f32]; T],
+) -> [[f32; T]; R] {
+    /// Of a block of [`SCALE_COLUMNS`].
+    const HALVES: usize = SCALE_COLUMNS / HALF;
+    let length = int8::numbers_bytes(columns);
+    let count = columns.div_ceil(SCALE_COLUMNS);
+    assert_eq!(numbers.len(), R * length);
+    assert_eq!(scales.len(), R * count * 2);
+    assert!(vectors.iter().all(|v| v.len() == length));
+    let mut sums = [[_mm256_setzero_ps(); T]; R];
+    for b in 0..count {
+        for (r, sums) in sums.iter_mut().enumerate() {
+            let mut whole = [_mm256_setzero_ps(); T];
+            for half in b * HALVES..((b + 1) * HALVES).min(length / HALF) {
+                let at = r * length + half / 2 * BLOCK + half % 2 * LANES;
+                // SAFETY: row r < R has `length` bytes, and half a block's even and odd ones end inside them.
+                let (even, odd) = unsafe {
+                    let start = numbers.as_ptr().add(at);
+                    (widen(start), widen(start.add(HALF)))
+                };
+                for (whole, vector) in whole.iter_mut().zip(vectors) {
+                    // SAFETY: vectors are as long as rows have bytes.
+                    let (x_even, x_odd) = unsafe { load(vector, half) };
+                    *whole = _mm256_fmadd_ps(even, x_even, *whole);
+                    *whole = _mm256_fmadd_ps(odd, x_odd, *whole);
+                }
+            }
+            let at = 2 * (r * count + b);
+            let scale = _mm256_set1_ps(bf16_to_f32(u16::from_le_bytes([scales[at], scales[at + 1]])));
+            for (sum, whole) in sums.iter_mut().zip(whole) {
+                *sum = _mm256_fmadd_ps(whole, scale, *sum);
+            }
+        }
+    }
+    sums.map(|row| row.map(|lanes| sum(lanes)))
+}
+
+/// Eight signed bytes as floats.
+///
+/// # Safety
+/// Eight bytes can be read.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn widen(bytes: *const u8) -> __m256 {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { _mm_loadl_epi64(bytes.cast()) };
+    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))
 }
 
 /// The numbers of eight codes; bits above the low four of a lane do not matter.

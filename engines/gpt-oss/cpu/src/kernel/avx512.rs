@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES, VALUES, scale_value};
 
 use super::{Rows, Tiles};
+use crate::int8::{self, SCALE_COLUMNS};
 
 /// `INVARIANT`: see [`super::Order`].
 pub(super) struct Kernel<const INVARIANT: bool>;
@@ -23,6 +24,10 @@ impl<const INVARIANT: bool> Tiles for Kernel<INVARIANT> {
             // SAFETY: as above.
             Rows::Mxfp4 { blocks, scales, columns } => unsafe {
                 mxfp4::<R, T, INVARIANT>(blocks, scales, columns, vectors)
+            },
+            // SAFETY: as above.
+            Rows::Int8 { numbers, scales, columns } => unsafe {
+                int8::<R, T>(numbers, scales, columns, vectors)
             },
         }
     }
@@ -123,6 +128,79 @@ fn mxfp4<const R: usize, const T: usize, const INVARIANT: bool>(
         }
     }
     reduce(&sums)
+}
+
+/// One order for all: whole numbers times activations within a block, then the scale.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+fn int8<const R: usize, const T: usize>(
+    numbers: &[u8],
+    scales: &[u8],
+    columns: usize,
+    vectors: [&[f32]; T],
+) -> [[f32; T]; R] {
+    let length = int8::numbers_bytes(columns);
+    let count = columns.div_ceil(SCALE_COLUMNS);
+    assert_eq!(numbers.len(), R * length);
+    assert_eq!(scales.len(), R * count * 2);
+    assert!(vectors.iter().all(|v| v.len() == length));
+    let mut sums = [[_mm512_setzero_ps(); T]; R];
+    // Scales of 16 blocks are widened together.
+    for first in (0..count).step_by(HALF) {
+        let some = (count - first).min(HALF);
+        let mut widened = [[0.0f32; HALF]; R];
+        for (r, widened) in widened.iter_mut().enumerate() {
+            let mask = 0xffff >> (HALF - some);
+            // SAFETY: the mask leaves the `some` scales of row r < R from block `first` on.
+            unsafe {
+                let pairs =
+                    _mm256_maskz_loadu_epi16(mask, scales.as_ptr().add(2 * (r * count + first)).cast());
+                let bits = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(pairs));
+                _mm512_storeu_ps(widened.as_mut_ptr(), _mm512_castsi512_ps(bits));
+            }
+        }
+        for (s, start) in (first * SCALE_COLUMNS..).step_by(SCALE_COLUMNS).take(some).enumerate() {
+            let whole = (length - start).min(SCALE_COLUMNS) == SCALE_COLUMNS;
+            for r in 0..R {
+                let at = r * length + start;
+                // The same place in the rows that come next: the hardware's own prefetch stops at every page.
+                _mm_prefetch::<_MM_HINT_T1>(numbers.as_ptr().wrapping_add(at + numbers.len()).cast());
+                // SAFETY: row r < R has `length` bytes, and a vector as many elements; a block of 32 columns begins
+                // at `start`, and another one behind it if the scale is of a whole 64.
+                unsafe {
+                    let numbers = numbers.as_ptr().add(at);
+                    let (even, odd) = (widen(numbers), widen(numbers.add(HALF)));
+                    let (mut more_even, mut more_odd) = (_mm512_setzero_ps(), _mm512_setzero_ps());
+                    if whole {
+                        (more_even, more_odd) = (widen(numbers.add(BLOCK)), widen(numbers.add(BLOCK + HALF)));
+                    }
+                    let scale = _mm512_set1_ps(widened[r][s]);
+                    for t in 0..T {
+                        let (x_even, x_odd) = load(vectors[t], start / BLOCK);
+                        let mut products = _mm512_fmadd_ps(odd, x_odd, _mm512_mul_ps(even, x_even));
+                        if whole {
+                            let (x_even, x_odd) = load(vectors[t], start / BLOCK + 1);
+                            products = _mm512_fmadd_ps(more_even, x_even, products);
+                            products = _mm512_fmadd_ps(more_odd, x_odd, products);
+                        }
+                        sums[r][t] = _mm512_fmadd_ps(products, scale, sums[r][t]);
+                    }
+                }
+            }
+        }
+    }
+    reduce(&sums)
+}
+
+/// Sixteen signed bytes as floats.
+///
+/// # Safety
+/// Sixteen bytes can be read.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn widen(bytes: *const u8) -> __m512 {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { _mm_loadu_si128(bytes.cast()) };
+    _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))
 }
 
 /// The sum of each accumulator's lanes. No closures: they would not be inlined, for want of the target's features.

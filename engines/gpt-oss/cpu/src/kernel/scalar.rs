@@ -3,6 +3,7 @@
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES, VALUES, bf16_to_f32, scale_value};
 
 use super::{Rows, Tiles};
+use crate::int8::SCALE_COLUMNS;
 
 pub(super) struct Kernel;
 
@@ -18,6 +19,7 @@ impl Tiles for Kernel {
             match rows.slice(r..r + 1) {
                 Rows::Bf16 { bytes, .. } => bf16_row(bytes, vectors, &mut sums),
                 Rows::Mxfp4 { blocks, scales, .. } => mxfp4_row(blocks, scales, vectors, &mut sums),
+                Rows::Int8 { numbers, scales, .. } => int8_row(numbers, scales, vectors, &mut sums),
             }
             *out = sums.map(|lanes| lanes.iter().sum());
         }
@@ -60,6 +62,28 @@ fn mxfp4_row<const T: usize>(
         let even = block.map(|byte| VALUES[usize::from(byte & 15)] * factor);
         let odd = block.map(|byte| VALUES[usize::from(byte >> 4)] * factor);
         add_block(&even, &odd, b, vectors, sums);
+    }
+}
+
+fn int8_row<const T: usize>(
+    numbers: &[u8],
+    scales: &[u8],
+    vectors: [&[f32]; T],
+    sums: &mut [[f32; HALF]; T],
+) {
+    const BLOCKS: usize = SCALE_COLUMNS / BLOCK;
+    let (blocks, _) = numbers.as_chunks::<BLOCK>();
+    for (s, (blocks, scale)) in blocks.chunks(BLOCKS).zip(scales.as_chunks::<2>().0).enumerate() {
+        let mut whole = [[0.0; HALF]; T];
+        for (b, block) in blocks.iter().enumerate() {
+            let (even, odd) = block.split_at(HALF);
+            let number = |bytes: &[u8]| std::array::from_fn(|i| f32::from(bytes[i] as i8));
+            add_block(&number(even), &number(odd), s * BLOCKS + b, vectors, &mut whole);
+        }
+        let scale = bf16_to_f32(u16::from_le_bytes(*scale));
+        for (sum, whole) in sums.as_flattened_mut().iter_mut().zip(whole.as_flattened()) {
+            *sum += whole * scale;
+        }
     }
 }
 

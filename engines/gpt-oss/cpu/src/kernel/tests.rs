@@ -149,3 +149,84 @@ fn split_order_is_evens_then_odds() {
     assert_eq!((out[0], out[1], out[15], out[16], out[31]), (0.0, 2.0, 30.0, 1.0, 31.0));
     assert_eq!((out[32], out[33], out[34], out[48], out[49]), (32.0, 34.0, 0.0, 33.0, 0.0));
 }
+
+fn check_int8(count: usize, columns: usize, vectors: usize) {
+    let row = split_len(columns);
+    // Behind the last column are zeros.
+    let plain: Vec<Vec<f32>> = (0..count)
+        .map(|r| noise(8 + r as u32).take(columns).map(|x| (x * 127.9).trunc()).collect())
+        .collect();
+    let mut numbers = vec![0u8];
+    for plain in &plain {
+        let mut out = vec![0.0; row];
+        split(plain, &mut out);
+        numbers.extend(out.iter().map(|n| *n as i8 as u8));
+    }
+    let groups = columns.div_ceil(int8::SCALE_COLUMNS);
+    let scale_bits: Vec<u16> = noise(9).take(count * groups).map(|x| (x.to_bits() >> 16) as u16).collect();
+    let mut scales = vec![0u8];
+    scales.extend(scale_bits.iter().flat_map(|s| s.to_le_bytes()));
+    let weights: Vec<f32> = plain
+        .iter()
+        .zip(scale_bits.chunks(groups))
+        .flat_map(|(plain, scales)| {
+            plain.iter().enumerate().map(|(i, n)| n * bf16_to_f32(scales[i / int8::SCALE_COLUMNS]))
+        })
+        .collect();
+    check(Rows::Int8 { numbers: &numbers[1..], scales: &scales[1..], columns }, &weights, vectors);
+}
+
+#[test]
+fn int8_one_block() {
+    check_int8(1, 64, 1);
+}
+
+#[test]
+fn int8_many_blocks() {
+    check_int8(16, 2880, 1);
+}
+
+#[test]
+fn int8_ragged_tail() {
+    for columns in [1, 31, 32, 33, 63, 65, 96, 97, 1023, 1024, 1056, 1057, 2881] {
+        check_int8(5, columns, 3);
+    }
+}
+
+#[test]
+fn int8_every_rest_of_rows_and_vectors() {
+    for count in 1..=19 {
+        for vectors in 1..=9 {
+            check_int8(count, 160, vectors);
+        }
+    }
+}
+
+#[test]
+fn int8_many_tokens() {
+    check_int8(12, 160, 67);
+}
+
+/// Whatever `order` says: a row of eight bits has one order.
+#[test]
+fn int8_has_the_same_bits_however_many_vectors_there_are() {
+    let columns = 160;
+    let numbers: Vec<u8> = noise(10).take(19 * columns).map(|x| (x * 127.0) as i8 as u8).collect();
+    let scales = [0x12, 0x3c].repeat(19 * 3);
+    let vectors: Vec<Vec<f32>> = (0..9).map(|t| noise(40 + t).take(columns).collect()).collect();
+    let vectors: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
+    let rows = Rows::Int8 { numbers: &numbers, scales: &scales, columns };
+    for isa in available() {
+        for (t, vector) in vectors.iter().enumerate() {
+            let mut alone = [0.0; 19];
+            multiply(isa, Order::Fastest, rows, &[vector], &mut |row, _, value| alone[row] = value);
+            let mut beside = [0.0; 19];
+            multiply(isa, Order::Fastest, rows, &vectors, &mut |row, other, value| {
+                if other == t {
+                    beside[row] = value;
+                }
+            });
+            assert_eq!(alone.map(f32::to_bits), beside.map(f32::to_bits), "{isa:?} vector {t}");
+        }
+    }
+}
