@@ -1,12 +1,16 @@
-//! Benchmarks of what lies between a client and an engine: `bench host`, `bench router`, `bench path`.
+//! Benchmarks of what lies between a client and an engine (`bench host`, `bench router`, `bench path`), and of what this
+//! machine can do at best (`bench limits`).
 //!
-//! `cargo xtask bench host|router` builds everything optimized and runs this. Each row is a line appended to
-//! `bench/results/host-<machine>.jsonl`; `bench/README.md` says what each row is.
+//! `cargo xtask bench SUITE` builds everything optimized and runs this. Each row is a line appended to
+//! `bench/results/<kind>-<machine>.jsonl`; `bench/README.md` says what each row is.
+//!
+//! **Invariant:** unsafe code is in [`limits`] only.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod affinity;
 mod host;
+mod limits;
 mod path;
 mod process;
 mod record;
@@ -37,6 +41,18 @@ enum Suite {
     Router(router::RouterArguments),
     /// From the engine's event to the byte on the client's socket, through everything
     Path(path::PathArguments),
+    /// What this machine can do at best: bandwidth by kind of pages, peak of each unit that multiplies
+    Limits(limits::LimitsArguments),
+}
+
+impl Suite {
+    /// Beginning of the name of the file that keeps the rows.
+    fn kind(&self) -> &'static str {
+        match self {
+            Suite::Host(_) | Suite::Router(_) | Suite::Path(_) => "host",
+            Suite::Limits(_) => "cpu",
+        }
+    }
 }
 
 #[derive(Args)]
@@ -67,8 +83,9 @@ fn main() -> ExitCode {
         Suite::Host(host) => host::run(host, &arguments.common),
         Suite::Router(router) => router::run(router, &arguments.common),
         Suite::Path(path) => path::run(path, &arguments.common),
+        Suite::Limits(limits) => limits::run(limits, &arguments.common),
     };
-    match rows.and_then(|rows| finish(&rows, &arguments.common)) {
+    match rows.and_then(|rows| finish(&rows, arguments.suite.kind(), &arguments.common)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("failed: {e:#}");
@@ -77,12 +94,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn finish(rows: &[record::Row], common: &Common) -> Result<()> {
+fn finish(rows: &[record::Row], kind: &str, common: &Common) -> Result<()> {
     println!("{}", record::table(rows));
     if common.no_record {
         return Ok(());
     }
-    let path = record::append(rows, common)?;
+    let path = record::append(rows, kind, common)?;
     eprintln!("appended to {}", path.display());
     Ok(())
 }

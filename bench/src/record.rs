@@ -58,10 +58,10 @@ fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// Appends the rows to `host-<machine>.jsonl` and says where that is.
-pub fn append(rows: &[Row], common: &Common) -> Result<PathBuf> {
+/// Appends the rows to `<kind>-<machine>.jsonl` and says where that is.
+pub fn append(rows: &[Row], kind: &str, common: &Common) -> Result<PathBuf> {
     let machine = common.machine.clone().unwrap_or_else(machine);
-    let path = common.results.join(format!("host-{machine}.jsonl"));
+    let path = common.results.join(format!("{kind}-{machine}.jsonl"));
     std::fs::create_dir_all(&common.results)
         .with_context(|| format!("cannot create {}", common.results.display()))?;
     let today = OffsetDateTime::now_utc().date();
@@ -153,8 +153,9 @@ mod tests {
             rounds: 3,
         };
         let row = Row::new("router-rps", "1/s", 12.345_678, 3).peer("nginx", Some(20.0)).limit(30.0);
-        append(std::slice::from_ref(&row), &common).expect("a writable folder");
-        let path = append(&[Row::new("alone", "us", 1.0, 3).peer("nginx", None)], &common).expect("again");
+        append(std::slice::from_ref(&row), "host", &common).expect("a writable folder");
+        let path =
+            append(&[Row::new("alone", "us", 1.0, 3).peer("nginx", None)], "host", &common).expect("again");
         let text = std::fs::read_to_string(path).expect("the file");
         let lines: Vec<serde_json::Value> =
             text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();

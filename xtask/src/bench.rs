@@ -24,6 +24,8 @@ enum Suite {
     Router,
     /// From the engine's event to the byte on the client's socket
     Path,
+    /// What this machine can do at best: bandwidth, and the peak of each unit that multiplies
+    Limits,
 }
 
 impl Suite {
@@ -32,13 +34,21 @@ impl Suite {
             Suite::Host => "host",
             Suite::Router => "router",
             Suite::Path => "path",
+            Suite::Limits => "limits",
         }
+    }
+
+    /// Whether it runs the binary and its plugins.
+    fn needs_products(self) -> bool {
+        !matches!(self, Suite::Limits)
     }
 }
 
 pub fn run(arguments: &BenchArguments) -> Result<()> {
-    let bin_dir = build::products(true)?;
-    build::build(true, &["bench"])?;
+    if arguments.suite.needs_products() {
+        build::products(true)?;
+    }
+    let bin_dir = build::build(true, &["bench"])?;
     let commit = shell::output(shell::command("git").args(["rev-parse", "--short", "HEAD"]))?;
     shell::run(
         shell::command(bin_dir.join(binary_name("bench")))
