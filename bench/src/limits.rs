@@ -164,7 +164,7 @@ fn on_each<T: Send>(cores: &[CoreId], work: impl Fn(usize) -> T + Sync) -> Vec<T
     })
 }
 
-fn median_of(rounds: u32, measured: impl FnMut(u32) -> f64) -> f64 {
+pub fn median_of(rounds: u32, measured: impl FnMut(u32) -> f64) -> f64 {
     median(&mut (0..rounds).map(measured).collect::<Vec<f64>>())
 }
 

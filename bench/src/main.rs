@@ -1,5 +1,5 @@
-//! Benchmarks of what lies between a client and an engine (`bench host`, `bench router`, `bench path`), and of what this
-//! machine can do at best (`bench limits`).
+//! Benchmarks of what lies between a client and an engine (`bench host`, `bench router`, `bench path`), of what this
+//! machine can do at best (`bench limits`), and of what the kernels make of that (`bench kernels`).
 //!
 //! `cargo xtask bench SUITE` builds everything optimized and runs this. Each row is a line appended to
 //! `bench/results/<kind>-<machine>.jsonl`; `bench/README.md` says what each row is.
@@ -10,6 +10,7 @@
 
 mod affinity;
 mod host;
+mod kernels;
 mod limits;
 mod path;
 mod process;
@@ -43,6 +44,8 @@ enum Suite {
     Path(path::PathArguments),
     /// What this machine can do at best: bandwidth by kind of pages, peak of each unit that multiplies
     Limits(limits::LimitsArguments),
+    /// Every kernel of gpt-oss on the cpu at published shapes, beside the limit that binds it
+    Kernels(kernels::KernelsArguments),
 }
 
 impl Suite {
@@ -50,7 +53,7 @@ impl Suite {
     fn kind(&self) -> &'static str {
         match self {
             Suite::Host(_) | Suite::Router(_) | Suite::Path(_) => "host",
-            Suite::Limits(_) => "cpu",
+            Suite::Limits(_) | Suite::Kernels(_) => "cpu",
         }
     }
 }
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Suite::Router(router) => router::run(router, &arguments.common),
         Suite::Path(path) => path::run(path, &arguments.common),
         Suite::Limits(limits) => limits::run(limits, &arguments.common),
+        Suite::Kernels(kernels) => kernels::run(kernels, &arguments.common),
     };
     match rows.and_then(|rows| finish(&rows, arguments.suite.kind(), &arguments.common)) {
         Ok(()) => ExitCode::SUCCESS,

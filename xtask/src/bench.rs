@@ -26,6 +26,8 @@ enum Suite {
     Path,
     /// What this machine can do at best: bandwidth, and the peak of each unit that multiplies
     Limits,
+    /// Every kernel of gpt-oss on the cpu, beside the limit that binds it
+    Kernels,
 }
 
 impl Suite {
@@ -35,12 +37,13 @@ impl Suite {
             Suite::Router => "router",
             Suite::Path => "path",
             Suite::Limits => "limits",
+            Suite::Kernels => "kernels",
         }
     }
 
     /// Whether it runs the binary and its plugins.
     fn needs_products(self) -> bool {
-        !matches!(self, Suite::Limits)
+        !matches!(self, Suite::Limits | Suite::Kernels)
     }
 }
 

@@ -96,6 +96,15 @@ impl Memory {
     }
 }
 
+/// Memory that becomes present, in such pages, when it is written; `None` where the system leaves us no choice of them.
+///
+/// # Errors
+/// There is not so much memory.
+pub fn anonymous(pages: Pages, bytes: usize) -> Result<Option<MmapMut>> {
+    let map = MmapMut::map_anon(bytes).with_context(|| format!("cannot have {bytes} bytes of memory"))?;
+    Ok(advise(&map, pages).then_some(map))
+}
+
 /// False: this system has no such choice.
 #[cfg(target_os = "linux")]
 fn advise(map: &MmapMut, pages: Pages) -> bool {

@@ -22,9 +22,11 @@ mod math;
 pub mod model;
 #[expect(unsafe_code, reason = "threads borrow what the caller's stack and one array hold")]
 pub mod pool;
+mod product;
 
 pub use kernel::{Isa, Order};
 pub use kv::{BLOCK_TOKENS, Kv, KvShape, Sequences, Table};
 pub use mapped::Mapped;
 pub use model::{CpuModel, Needs, Span};
 pub use pool::Pool;
+pub use product::product;
