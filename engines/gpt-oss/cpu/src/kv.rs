@@ -3,16 +3,58 @@
 //! A block has 64 positions of all layers of one group. Groups have equally many layers of one kind, so that all blocks
 //! are of one size: 12 sliding and 12 full layers are two groups of 12. Who gets which block, and when it is let go, is
 //! not decided here but by whoever makes the tables; what is not written to yet is garbage of others.
+//!
+//! **How a head lies in a block.** First its keys, then its values, as words of 32 bits: one f32 number, or two bf16 ones.
+//! Keys are turned around, so that scores of neighbouring positions are neighbouring lanes: f32 (dim, 64), bf16 (dim / 2,
+//! 64) words of two dimensions. Values are not: f32 (64, dim), bf16 (32, dim) words of two positions. `dim` is the head's
+//! number of dimensions rounded up to a multiple of 32; the rest is 0.
 
 mod sequences;
+#[expect(unsafe_code, reason = "threads write to parts of blocks that only they write to")]
+mod store;
 
 use gpt_oss_model::{Attention, GptOssConfig};
 
+use crate::attention::DIM_MULTIPLE;
+
+pub(crate) use store::StoredRows;
 pub use sequences::Sequences;
 
 /// Positions of a block. 16 KiB of keys of one head: long enough to be read at full speed, short enough that little of a
 /// shared beginning is lost behind the last whole block.
 pub const BLOCK_TOKENS: usize = 64;
+
+/// How keys and values are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvFormat {
+    F32,
+    /// Half of the memory, and of the reading; the published model's own form.
+    Bf16,
+}
+
+impl KvFormat {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            KvFormat::F32 => "f32",
+            KvFormat::Bf16 => "bf16",
+        }
+    }
+
+    /// Bytes of a number.
+    pub fn bytes(self) -> usize {
+        match self {
+            KvFormat::F32 => 4,
+            KvFormat::Bf16 => 2,
+        }
+    }
+
+    /// Words of so many numbers, an even one.
+    pub(crate) fn words(self, numbers: usize) -> usize {
+        numbers * self.bytes() / WORD_BYTES
+    }
+}
+
+const WORD_BYTES: usize = size_of::<u32>();
 
 /// How the layers of a model lie in blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +66,7 @@ pub struct KvShape {
     layers_a_group: usize,
     kv_heads: usize,
     head_dim: usize,
+    format: KvFormat,
 }
 
 /// The blocks of one group of one sequence: block `i` holds the positions from `(first + i) * BLOCK_TOKENS` on.
@@ -38,7 +81,14 @@ pub struct Table<'a> {
 #[derive(Debug)]
 pub struct Kv {
     shape: KvShape,
-    blocks: Vec<Option<Box<[f32]>>>,
+    blocks: Vec<Option<Box<[u32]>>>,
+}
+
+/// Keys and values of one head in one block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeadBlock<'a> {
+    pub(crate) keys: &'a [u32],
+    pub(crate) values: &'a [u32],
 }
 
 /// One layer of one sequence.
@@ -50,7 +100,7 @@ pub(crate) struct LayerKv<'a> {
 }
 
 impl KvShape {
-    pub fn of(config: &GptOssConfig) -> KvShape {
+    pub fn of(config: &GptOssConfig, format: KvFormat) -> KvShape {
         let sliding = config.layers.iter().filter(|l| **l == Attention::Sliding).count();
         let full = config.layers.len() - sliding;
         let layers_a_group = greatest_common_divisor(sliding, full).max(1);
@@ -72,7 +122,7 @@ impl KvShape {
         });
         let layers = layers.collect();
         let GptOssConfig { kv_heads, head_dim, .. } = *config;
-        KvShape { windows, layers, layers_a_group, kv_heads, head_dim }
+        KvShape { windows, layers, layers_a_group, kv_heads, head_dim, format }
     }
 
     /// Of each group, how many positions a row looks back at, its own included; none: all.
@@ -80,22 +130,36 @@ impl KvShape {
         &self.windows
     }
 
+    pub fn format(&self) -> KvFormat {
+        self.format
+    }
+
     pub fn block_bytes(&self) -> u64 {
-        (self.block_floats() * size_of::<f32>()) as u64
+        (self.block_words() * WORD_BYTES) as u64
     }
 
-    fn block_floats(&self) -> usize {
-        self.layers_a_group * self.layer_floats()
+    /// Bytes of a layer for each position.
+    pub(crate) fn layer_token_bytes(&self) -> u64 {
+        (self.layer_words() * WORD_BYTES / BLOCK_TOKENS) as u64
     }
 
-    /// Floats of one layer in a block: of each head its keys and then its values.
-    fn layer_floats(&self) -> usize {
-        2 * self.kv_heads * self.head_floats()
+    fn block_words(&self) -> usize {
+        self.layers_a_group * self.layer_words()
     }
 
-    /// Floats of the keys of one head in a block.
-    fn head_floats(&self) -> usize {
-        BLOCK_TOKENS * self.head_dim
+    /// Words of one layer in a block: of each head its keys and then its values.
+    fn layer_words(&self) -> usize {
+        2 * self.kv_heads * self.head_words()
+    }
+
+    /// Words of the keys of one head in a block.
+    fn head_words(&self) -> usize {
+        self.format.words(BLOCK_TOKENS * self.dim())
+    }
+
+    /// Dimensions of a head, those that are always 0 included.
+    fn dim(&self) -> usize {
+        self.head_dim.next_multiple_of(DIM_MULTIPLE)
     }
 }
 
@@ -124,43 +188,17 @@ impl Kv {
     /// When the tables do not have them, or name blocks that are not there.
     pub(crate) fn provide(&mut self, tables: &[Table<'_>], positions: std::ops::Range<usize>) {
         assert_eq!(tables.len(), self.shape.windows.len(), "a table for each group");
-        let floats = self.shape.block_floats();
+        let words = self.shape.block_words();
         for table in tables {
             for number in positions.start / BLOCK_TOKENS..positions.end.div_ceil(BLOCK_TOKENS) {
                 let block = &mut self.blocks[table.block(number)];
-                block.get_or_insert_with(|| vec![0.0; floats].into_boxed_slice());
+                block.get_or_insert_with(|| vec![0; words].into_boxed_slice());
             }
         }
     }
 
     pub(crate) fn layer<'a>(&'a self, layer: usize, tables: &[Table<'a>]) -> LayerKv<'a> {
         LayerKv { kv: self, table: tables[self.shape.layers[layer].0], layer }
-    }
-
-    /// Stores the turned keys and the values of a position, (kv_heads, head_dim) each.
-    ///
-    /// # Panics
-    /// When [`Kv::provide`] was not called for the position.
-    pub(crate) fn store(
-        &mut self,
-        layer: usize,
-        tables: &[Table<'_>],
-        position: usize,
-        keys: &[f32],
-        values: &[f32],
-    ) {
-        let (group, place) = self.shape.layers[layer];
-        let (layer_floats, head_floats, head_dim) =
-            (self.shape.layer_floats(), self.shape.head_floats(), self.shape.head_dim);
-        let block = &mut self.blocks[tables[group].block(position / BLOCK_TOKENS)];
-        let block = block.as_mut().expect("provide gave it memory");
-        let block = &mut block[place * layer_floats..][..layer_floats];
-        let at = position % BLOCK_TOKENS * head_dim;
-        let heads = keys.chunks_exact(head_dim).zip(values.chunks_exact(head_dim));
-        for ((keys, values), block) in heads.zip(block.chunks_exact_mut(2 * head_floats)) {
-            block[at..at + head_dim].copy_from_slice(keys);
-            block[head_floats + at..][..head_dim].copy_from_slice(values);
-        }
     }
 }
 
@@ -179,24 +217,36 @@ impl<'a> LayerKv<'a> {
         first..position + 1
     }
 
-    /// Keys and values of one head at those positions, (n, head_dim) each, piece by piece in order.
-    pub(crate) fn pieces(
-        &self,
-        head: usize,
-        positions: std::ops::Range<usize>,
-    ) -> impl Iterator<Item = (&'a [f32], &'a [f32])> {
+    /// One head in block `number` of the sequence.
+    ///
+    /// # Panics
+    /// When the table does not have the block, or nothing was stored there.
+    pub(crate) fn block(&self, head: usize, number: usize) -> HeadBlock<'a> {
         let LayerKv { kv, table, layer } = *self;
-        let (head_floats, head_dim) = (kv.shape.head_floats(), kv.shape.head_dim);
-        let start_of_head = kv.shape.layers[layer].1 * kv.shape.layer_floats() + 2 * head * head_floats;
-        let numbers = positions.start / BLOCK_TOKENS..positions.end.div_ceil(BLOCK_TOKENS);
-        numbers.map(move |number| {
-            let start = number * BLOCK_TOKENS;
-            let first = positions.start.max(start) - start;
-            let end = positions.end.min(start + BLOCK_TOKENS) - start;
-            let block = kv.blocks[table.block(number)].as_ref().expect("what is looked at was stored");
-            let (keys, values) = block[start_of_head..][..2 * head_floats].split_at(head_floats);
-            (&keys[first * head_dim..end * head_dim], &values[first * head_dim..end * head_dim])
-        })
+        let words = kv.shape.head_words();
+        let start = kv.shape.layers[layer].1 * kv.shape.layer_words() + 2 * head * words;
+        let block = kv.blocks[table.block(number)].as_ref().expect("what is looked at was stored");
+        let (keys, values) = block[start..][..2 * words].split_at(words);
+        HeadBlock { keys, values }
+    }
+
+    /// Key and value of one head at one position, number by number.
+    #[cfg(test)]
+    pub(crate) fn at(&self, head: usize, position: usize) -> (Vec<f32>, Vec<f32>) {
+        let block = self.block(head, position / BLOCK_TOKENS);
+        let (shape, at) = (&self.kv.shape, position % BLOCK_TOKENS);
+        let half = |word: u32, upper: bool| f32::from_bits(if upper { word & 0xffff_0000 } else { word << 16 });
+        let number = |d: usize| match shape.format {
+            KvFormat::F32 => (
+                f32::from_bits(block.keys[d * BLOCK_TOKENS + at]),
+                f32::from_bits(block.values[at * shape.dim() + d]),
+            ),
+            KvFormat::Bf16 => (
+                half(block.keys[d / 2 * BLOCK_TOKENS + at], d % 2 == 1),
+                half(block.values[at / 2 * shape.dim() + d], at % 2 == 1),
+            ),
+        };
+        (0..shape.head_dim).map(number).unzip()
     }
 }
 

@@ -3,10 +3,8 @@
 //! Reading order: [`mapped`] (files), [`model`] (the forward pass), then its parts: [`linear`], [`experts`],
 //! [`attention`] over [`kv`], all on [`pool`] and [`kernel`].
 //!
-//! Activations, keys and values are f32. With bf16 keys and values the logits would differ from the float32 reference
-//! by more than the 1e-3 that is promised; they cost 4 KiB per token and layer, and only full layers grow.
-//!
-//! **Invariant:** unsafe code is in [`mapped`], [`pool`] and the SIMD files of [`kernel`] only.
+//! **Invariant:** unsafe code is in [`mapped`], [`pool`], `kv/store.rs` and the SIMD files of [`kernel`] and of
+//! `attention` only.
 
 #![deny(unsafe_code)]
 
@@ -25,7 +23,7 @@ pub mod pool;
 mod product;
 
 pub use kernel::{Isa, Order};
-pub use kv::{BLOCK_TOKENS, Kv, KvShape, Sequences, Table};
+pub use kv::{BLOCK_TOKENS, Kv, KvFormat, KvShape, Sequences, Table};
 pub use mapped::Mapped;
 pub use model::{CpuModel, Needs, Span};
 pub use pool::Pool;

@@ -3,22 +3,25 @@
 /// Lanes of a sum kept apart, so that it can be computed in vectors.
 const LANES: usize = 16;
 
+/// ln 2 in two parts, of which the first has few bits: n * LN2_HIGH is exact.
+pub(crate) const LN2_HIGH: f32 = 0.693_359_4;
+pub(crate) const LN2_LOW: f32 = -2.121_944_4e-4;
+/// Adding and taking away 1.5 * 2^23 rounds to a whole number.
+pub(crate) const ROUND: f32 = 12_582_912.0;
+/// Taylor's polynomial of e^x, highest power first. |x| is at most 0.347, so what is left out is below 3e-8 of the sum.
+pub(crate) const EXP_TERMS: [f32; 8] =
+    [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
+
 /// e^x to within 4e-7 of the exact value, relatively; 0 below -87, infinity above 88.7. Without branches, so that loops
 /// over it become vectors; a call of the C library for each of the 64 heads' scores would cost as much as the scores.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     const LOG2_E: f32 = std::f32::consts::LOG2_E;
-    // ln 2 in two parts, of which the first has few bits: n * LN2_HIGH is exact.
-    const LN2_HIGH: f32 = 0.693_359_4;
-    const LN2_LOW: f32 = -2.121_944_4e-4;
-    // Adding and taking away 1.5 * 2^23 rounds to a whole number.
-    const ROUND: f32 = 12_582_912.0;
     let clamped = x.clamp(-87.3, 88.8);
     let n = (clamped * LOG2_E + ROUND) - ROUND;
     let r = clamped - n * LN2_HIGH - n * LN2_LOW;
-    // Taylor's polynomial; |r| is at most 0.347, so what is left out is below 3e-8 of the sum.
-    let mut p = 1.0 / 5040.0;
-    for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+    let mut p = EXP_TERMS[0];
+    for c in &EXP_TERMS[1..] {
         p = p * r + c;
     }
     // Two factors, because 2^128 alone is not a float.
@@ -48,12 +51,15 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + a_tail.iter().zip(b_tail).map(|(a, b)| a * b).sum::<f32>()
 }
 
-/// Adds `factor * b` to `a`.
+/// The nearest bf16 number, the even one of two that are as near.
 #[inline(always)]
-pub(crate) fn add_scaled(a: &mut [f32], factor: f32, b: &[f32]) {
-    for (a, b) in a.iter_mut().zip(b) {
-        *a += factor * b;
+pub(crate) fn to_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    if x.is_nan() {
+        // Still no number when its lower half is cut off.
+        return (bits >> 16) as u16 | 0x40;
     }
+    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
 /// x / sqrt(mean(x²) + epsilon) * weight

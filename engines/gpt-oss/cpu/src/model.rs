@@ -7,10 +7,10 @@ use std::ops::Range;
 use gpt_oss_model::rope::{Rotation, rotate};
 use gpt_oss_model::{Bf16, GptOssConfig, Store, Weights};
 
-use crate::attention::{AttentionRow, attend};
+use crate::attention::{Arithmetic, AttentionSpan, Heads, attend};
 use crate::experts::{ExpertMatrix, ExpertWeights, mix};
 use crate::kernel::{Isa, Order, Rows};
-use crate::kv::{Kv, KvShape, Table};
+use crate::kv::{Kv, KvFormat, KvShape, StoredRows, Table};
 use crate::linear::{Compute, SplitRows, linear, token_ends};
 use crate::mapped::Mapped;
 use crate::math::rms_norm;
@@ -30,6 +30,7 @@ pub struct CpuModel {
     pool: Pool,
     isa: Isa,
     order: Order,
+    kv_format: KvFormat,
 }
 
 /// Consecutive new tokens of one sequence.
@@ -71,8 +72,7 @@ struct LayerRanges {
 /// What a forward pass needs to know of one of its rows.
 #[derive(Debug, Clone, Copy)]
 struct RowPlace {
-    /// Number of its span.
-    span: usize,
+    token: u32,
     position: usize,
     wants_logits: bool,
 }
@@ -95,6 +95,7 @@ impl CpuModel {
             pool,
             isa,
             order: Order::Fastest,
+            kv_format: KvFormat::F32,
         }
     }
 
@@ -103,6 +104,12 @@ impl CpuModel {
     #[must_use]
     pub fn deterministic(self) -> CpuModel {
         CpuModel { order: Order::Invariant, ..self }
+    }
+
+    /// With keys and values kept in another form than f32.
+    #[must_use]
+    pub fn with_kv_format(self, kv_format: KvFormat) -> CpuModel {
+        CpuModel { kv_format, ..self }
     }
 
     pub fn store(&self) -> &Store<Mapped> {
@@ -123,7 +130,7 @@ impl CpuModel {
 
     /// How its keys and values lie in blocks.
     pub fn kv_shape(&self) -> KvShape {
-        KvShape::of(self.config())
+        KvShape::of(self.config(), self.kv_format)
     }
 
     /// Runs the tokens of all spans through the model, stores their keys and values, and writes the logits of the spans
@@ -146,12 +153,14 @@ impl CpuModel {
         let config = self.config();
         let wanted = spans.iter().filter(|s| s.wants_logits).count();
         assert_eq!(logits.len(), wanted * config.vocabulary, "logits of another size");
+        assert_eq!(kv.shape().format(), self.kv_format, "keys and values of another form");
         let mut rows = begin(spans, kv);
-        let mut x = self.embed(spans);
+        let mut x = self.embed(&rows);
+        let turns = self.turns(&rows);
         let total = self.layers.len() as u64 + 1;
         for (n, layer) in self.layers.iter().enumerate() {
             let last = n + 1 == self.layers.len();
-            let mixed = self.attention(n, layer, spans, &rows, &x, kv);
+            let mixed = self.attention(n, layer, spans, &turns, &x, kv);
             if last {
                 // Nobody looks at the other rows any more: their keys and values are stored.
                 keep_wanted(&mut rows, &mut x, config.hidden);
@@ -171,16 +180,33 @@ impl CpuModel {
     }
 
     /// (rows, hidden)
-    fn embed(&self, spans: &[Span<'_>]) -> Vec<f32> {
-        let config = self.config();
+    fn embed(&self, rows: &[RowPlace]) -> Vec<f32> {
+        let hidden = self.config().hidden;
         let embedding = self.bf16(&self.embedding);
-        let tokens = spans.iter().flat_map(|s| s.tokens);
-        tokens
-            .flat_map(|&token| {
-                assert!((token as usize) < config.vocabulary, "token {token} is beyond the vocabulary");
-                embedding.row(token as usize, config.hidden).iter()
-            })
-            .collect()
+        let mut x = vec![0.0; rows.len() * hidden];
+        self.pool.tiles(&mut x, hidden, &token_ends(rows.len()), hidden, |tile| {
+            for row in tile.rows() {
+                let token = rows[row].token as usize;
+                assert!(token < self.config().vocabulary, "token {token} is beyond the vocabulary");
+                tile.row(row).iter_mut().zip(embedding.row(token, hidden).iter()).for_each(|(x, e)| *x = e);
+            }
+        });
+        x
+    }
+
+    /// Cosines and then sines of each row's position, (rows, head_dim): the same for all heads and layers.
+    fn turns(&self, rows: &[RowPlace]) -> Vec<f32> {
+        let head_dim = self.config().head_dim;
+        let mut turns = vec![0.0; rows.len() * head_dim];
+        self.pool.tiles(&mut turns, head_dim, &token_ends(rows.len()), head_dim, |tile| {
+            for row in tile.rows() {
+                let (cos, sin) = self.rotation.at(rows[row].position as u32);
+                let (cos_out, sin_out) = tile.row(row).split_at_mut(head_dim / 2);
+                cos_out.copy_from_slice(&cos);
+                sin_out.copy_from_slice(&sin);
+            }
+        });
+        turns
     }
 
     /// Queries, keys and values of the rows; stores the latter two; gives what the heads made, (rows, heads, head_dim).
@@ -189,40 +215,40 @@ impl CpuModel {
         n: usize,
         layer: &LayerRanges,
         spans: &[Span<'_>],
-        rows: &[RowPlace],
+        turns: &[f32],
         x: &[f32],
         kv: &mut Kv,
     ) -> Vec<f32> {
         let GptOssConfig { hidden, head_dim, kv_heads, .. } = *self.config();
         let (query_width, kv_width) = (self.config().query_width(), self.config().kv_width());
+        let rows = x.len() / hidden;
         let t = self.normed(&layer.attention_norm, x);
         let project = |(weight, bias): &(Place, Place), width: usize| {
-            let mut out = vec![0.0; rows.len() * width];
+            let mut out = vec![0.0; rows * width];
             let bias = Some(self.bf16(bias));
             linear(self.compute(), self.rows(weight, hidden), bias, &t, false, &mut out);
             out
         };
-        let mut q = project(&layer.q, query_width);
-        let mut k = project(&layer.k, kv_width);
-        let v = project(&layer.v, kv_width);
-        let heads = |q: &mut [f32], position: usize| {
-            let (cos, sin) = self.rotation.at(position as u32);
-            q.chunks_exact_mut(head_dim).for_each(|head| rotate(head, &cos, &sin));
-        };
-        for ((row, k), v) in rows.iter().zip(k.chunks_exact_mut(kv_width)).zip(v.chunks_exact(kv_width)) {
-            heads(k, row.position);
-            kv.store(n, spans[row.span].tables, row.position, k, v);
-        }
-        self.pool.tiles(&mut q, query_width, &token_ends(rows.len()), query_width, |tile| {
-            tile.rows().for_each(|row| heads(tile.row(row), rows[row].position));
-        });
-        let rows: Vec<AttentionRow<'_>> = rows
-            .iter()
-            .map(|row| AttentionRow { kv: kv.layer(n, spans[row.span].tables), position: row.position })
+        let queries = project(&layer.q, query_width);
+        let keys = project(&layer.k, kv_width);
+        let values = project(&layer.v, kv_width);
+        let stored: Vec<StoredRows<'_>> = row_ranges(spans)
+            .zip(spans)
+            .map(|(rows, span)| StoredRows { tables: span.tables, rows, position: span.position })
             .collect();
-        let mut out = vec![0.0; q.len()];
+        kv.store(&self.pool, n, &stored, &keys, &values, |row, keys| {
+            let (cos, sin) = turns[row * head_dim..][..head_dim].split_at(head_dim / 2);
+            keys.chunks_exact_mut(head_dim).for_each(|head| rotate(head, cos, sin));
+        });
+        let attending: Vec<AttentionSpan<'_>> = row_ranges(spans)
+            .zip(spans)
+            .map(|(rows, span)| AttentionSpan { kv: kv.layer(n, span.tables), rows, position: span.position })
+            .collect();
+        let mut out = vec![0.0; queries.len()];
         let sinks = self.bf16(&layer.sinks).to_vec();
-        attend(&self.pool, &rows, &q, &sinks, head_dim, kv_heads, &mut out);
+        let heads = Heads { queries: &queries, sinks: &sinks, turns, head_dim, kv_heads };
+        let arithmetic = Arithmetic::new(self.isa, self.kv_format, false);
+        attend(&self.pool, arithmetic, &attending, heads, &mut out);
         out
     }
 
@@ -312,16 +338,26 @@ impl LayerRanges {
 /// Gives memory to the blocks that are written to, and says where each row is.
 fn begin(spans: &[Span<'_>], kv: &mut Kv) -> Vec<RowPlace> {
     let mut rows = Vec::new();
-    for (number, span) in spans.iter().enumerate() {
+    for span in spans {
         let end = span.position + span.tokens.len();
         kv.provide(span.tables, span.position..end);
-        rows.extend((span.position..end).map(|position| RowPlace {
-            span: number,
+        rows.extend((span.position..end).zip(span.tokens).map(|(position, &token)| RowPlace {
+            token,
             position,
             wants_logits: span.wants_logits && position + 1 == end,
         }));
     }
     rows
+}
+
+/// The rows of each span.
+fn row_ranges(spans: &[Span<'_>]) -> impl Iterator<Item = Range<usize>> {
+    let mut end = 0;
+    spans.iter().map(move |span| {
+        let start = end;
+        end += span.tokens.len();
+        start..end
+    })
 }
 
 /// Drops the rows, of `rows` and of `x`, that nobody wants logits of.

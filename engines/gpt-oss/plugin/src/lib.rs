@@ -53,7 +53,7 @@ impl Engine for GptOss {
         let options = Options::of(settings)?;
         let store = files::open(files)?;
         let (sequences, batch) = limits::sequences_and_batch(settings)?;
-        let needs = limits::needs(store.config(), batch, sequences, options.kv_tokens);
+        let needs = limits::needs(store.config(), batch, sequences, options.kv());
         let need = DeviceNeed {
             device: CPU.to_owned(),
             weights: 0,
@@ -78,7 +78,7 @@ impl Engine for GptOss {
         let total: u64 = store.shards().iter().map(|s| s.as_ref().len() as u64).sum();
         progress.report(0, total)?;
         let fixed = files::tokenizer_bytes(files)?;
-        let limits = Limits::choose(store.config(), settings, options.kv_tokens, fixed, granted(budget)?)?;
+        let limits = Limits::choose(store.config(), settings, options.kv(), fixed, granted(budget)?)?;
         let tokenizer = files::tokenizer(files, store.config().vocabulary)?;
         if options.touch {
             files::touch(&store, total, progress)?;
@@ -87,19 +87,20 @@ impl Engine for GptOss {
         let pool = Pool::new(threads).map_err(|error| {
             Status::load_failed("threads_unavailable", format!("cannot start {threads} threads: {error}"))
         })?;
-        let mut model = CpuModel::new(store, pool, options.isa);
+        let mut model = CpuModel::new(store, pool, options.isa).with_kv_format(options.kv_format);
         if options.deterministic {
             model = model.deterministic();
         }
         log::info(format_args!(
-            "{}: {} threads, {}{}, context {}, {} sequences, {} bytes of KV",
+            "{}: {} threads, {}{}, context {}, {} sequences, {} bytes of {} KV",
             files.id,
             model.threads(),
             model.isa().as_str(),
             if options.deterministic { ", deterministic" } else { "" },
             limits.context_length,
             limits.sequences_max,
-            limits.kv_bytes
+            limits.kv_bytes,
+            options.kv_format.as_str()
         ));
         progress.report(total, total)?;
         Ok(GptOssModel::new(model, tokenizer, limits, options))

@@ -1,7 +1,7 @@
 //! How long a context and how many sequences fit the memory that is granted.
 
 use engine_sdk::{Settings, Status, StatusCode, reason};
-use gpt_oss_cpu::Needs;
+use gpt_oss_cpu::{KvFormat, Needs};
 use gpt_oss_model::GptOssConfig;
 
 /// Sequences at once, when nobody asks for a number.
@@ -15,6 +15,14 @@ const BATCH_TOKENS_MAX: u32 = 8_192;
 const CONTEXT_DEFAULT: u32 = 8_192;
 /// Shorter contexts are of no use to anybody.
 const CONTEXT_MIN: u32 = 16;
+
+/// What was asked of keys and values.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KvOptions {
+    pub(crate) format: KvFormat,
+    /// The sequences share room for so many tokens.
+    pub(crate) tokens: Option<u32>,
+}
 
 /// What a loaded model promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +56,10 @@ pub(crate) fn sequences_and_batch(settings: &Settings) -> Result<(u32, u32), Sta
     Ok((sequences, batch))
 }
 
-/// What running takes; with `kv_tokens` the sequences share room for so many tokens.
-pub(crate) fn needs(config: &GptOssConfig, batch: u32, sequences: u32, kv_tokens: Option<u32>) -> Needs {
-    let needs = Needs::of(config, batch, sequences);
-    kv_tokens.map_or(needs, |tokens| needs.sharing(tokens))
+/// What running takes.
+pub(crate) fn needs(config: &GptOssConfig, batch: u32, sequences: u32, kv: KvOptions) -> Needs {
+    let needs = Needs::of(config, kv.format, batch, sequences);
+    kv.tokens.map_or(needs, |tokens| needs.sharing(tokens))
 }
 
 impl Limits {
@@ -63,7 +71,7 @@ impl Limits {
     pub(crate) fn choose(
         config: &GptOssConfig,
         settings: &Settings,
-        kv_tokens: Option<u32>,
+        kv: KvOptions,
         fixed: u64,
         granted: u64,
     ) -> Result<Limits, Status> {
@@ -80,7 +88,7 @@ impl Limits {
         let wanted = settings.context_length.unwrap_or(CONTEXT_DEFAULT.min(longest));
 
         let limits = |sequences: u32, context: u32| {
-            let needs = needs(config, batch, sequences, kv_tokens);
+            let needs = needs(config, batch, sequences, kv);
             Limits {
                 context_length: context,
                 sequences_max: sequences,

@@ -111,6 +111,7 @@ impl Model for GptOssModel {
     fn memory(&self) -> MemoryUse {
         let details = serde_json::json!({
             "isa": self.model.isa().as_str(),
+            "kv_format": self.options.kv_format.as_str(),
             "threads": self.model.threads(),
             "deterministic": self.options.deterministic,
             "weights_mapped_bytes": self.model.store().checkpoint().tensor_bytes(),

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use engine_sdk::scheduler::PREFILL_GAP_DEFAULT;
 use engine_sdk::{Settings, Status, reason};
-use gpt_oss_cpu::Isa;
+use gpt_oss_cpu::{Isa, KvFormat};
 use gpt_oss_cpu::pool::THREADS_MAX;
 use serde_json::{Map, Value};
+
+use crate::limits::KvOptions;
 
 /// What `options_json` may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub(crate) struct Options {
     pub(crate) deterministic: bool,
     /// `prefill_gap_ms`: how much later a token of a stream may come because somebody else's prompt is read.
     pub(crate) prefill_gap: Duration,
+    /// `kv_format`: "f32" or "bf16", what keys and values are kept in.
+    pub(crate) kv_format: KvFormat,
     /// `kv_tokens`: room for so many tokens, shared by all sequences, instead of for the longest of each.
     pub(crate) kv_tokens: Option<u32>,
 }
@@ -27,9 +31,13 @@ pub(crate) struct Options {
 const PREFILL_GAP_MS_MAX: u64 = 60_000;
 /// Far more than any memory holds; sums of bytes stay far below 2^64.
 const KV_TOKENS_MAX: u64 = 1 << 31;
-const KNOWN: &str = "isa, touch, deterministic, prefill_gap_ms, kv_tokens";
+const KNOWN: &str = "isa, touch, deterministic, prefill_gap_ms, kv_format, kv_tokens";
 
 impl Options {
+    pub(crate) fn kv(&self) -> KvOptions {
+        KvOptions { format: self.kv_format, tokens: self.kv_tokens }
+    }
+
     /// # Errors
     /// `UNSUPPORTED`, naming the key, and also for a number of threads that cannot be.
     pub(crate) fn of(settings: &Settings) -> Result<Options, Status> {
@@ -44,6 +52,7 @@ impl Options {
             touch: true,
             deterministic: false,
             prefill_gap: PREFILL_GAP_DEFAULT,
+            kv_format: KvFormat::F32,
             kv_tokens: None,
         };
         if settings.options_json.is_empty() {
@@ -59,6 +68,7 @@ impl Options {
                 "prefill_gap_ms" => {
                     options.prefill_gap = Duration::from_millis(number(&key, &value, PREFILL_GAP_MS_MAX)?);
                 }
+                "kv_format" => options.kv_format = kv_format(&value)?,
                 "kv_tokens" => {
                     // At most 2^31, so it fits.
                     options.kv_tokens = u32::try_from(number(&key, &value, KV_TOKENS_MAX)?).ok();
@@ -92,6 +102,12 @@ fn isa(value: &Value) -> Result<Isa, Status> {
         return Err(invalid("isa", format!("option isa is {value}, which this processor does not have")));
     }
     Ok(isa)
+}
+
+fn kv_format(value: &Value) -> Result<KvFormat, Status> {
+    let known = [KvFormat::F32, KvFormat::Bf16];
+    let found = known.into_iter().find(|format| value.as_str() == Some(format.as_str()));
+    found.ok_or_else(|| invalid("kv_format", format!("option kv_format is {value}, not one of: f32, bf16")))
 }
 
 fn invalid(name: &str, message: String) -> Status {

@@ -39,3 +39,19 @@ fn rms_norm_scales_to_one() {
     let rms = 12.5f32.sqrt();
     assert!((out[0] - 3.0 / rms).abs() < 1e-6 && (out[1] + 8.0 / rms).abs() < 1e-6);
 }
+
+#[test]
+fn bf16_rounds_to_nearest_and_ties_to_even() {
+    for (bits, expected) in [
+        (0x3f80_0000, 0x3f80),
+        (0x3f80_8000, 0x3f80),
+        (0x3f81_8000, 0x3f82),
+        (0x3f80_8001, 0x3f81),
+        (0xff80_0000, 0xff80),
+        (0x7f7f_ffff, 0x7f80),
+        (0x8000_0000, 0x8000),
+    ] {
+        assert_eq!(to_bf16(f32::from_bits(bits)), expected, "{bits:x}");
+    }
+    assert!(f32::from_bits(u32::from(to_bf16(f32::from_bits(0x7f80_0001))) << 16).is_nan());
+}

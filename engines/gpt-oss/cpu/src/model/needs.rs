@@ -3,7 +3,7 @@
 use gpt_oss_model::{Attention, GptOssConfig};
 
 use crate::kernel::split_len;
-use crate::kv::BLOCK_TOKENS;
+use crate::kv::{BLOCK_TOKENS, KvFormat, KvShape};
 
 const FLOAT: u64 = size_of::<f32>() as u64;
 
@@ -23,7 +23,7 @@ pub struct Needs {
 
 impl Needs {
     /// For batches of at most `batch_tokens` of at most `sequences` sequences.
-    pub fn of(config: &GptOssConfig, batch_tokens: u32, sequences: u32) -> Needs {
+    pub fn of(config: &GptOssConfig, kv_format: KvFormat, batch_tokens: u32, sequences: u32) -> Needs {
         let batch = u64::from(batch_tokens);
         let width = |n: usize| split_len(n) as u64;
         let (hidden, query, kv) =
@@ -36,7 +36,7 @@ impl Needs {
 
         let layers = |kind| config.layers.iter().filter(|l| **l == kind).count() as u64;
         let (sliding, full) = (layers(Attention::Sliding), layers(Attention::Full));
-        let layer_token = 2 * config.kv_width() as u64 * FLOAT;
+        let layer_token = KvShape::of(config, kv_format).layer_token_bytes();
         let block = BLOCK_TOKENS as u64 * layer_token;
         // A window begins anywhere in a block, and so does the place for the next token.
         let window_blocks = (config.sliding_window as u64 - 1).div_ceil(BLOCK_TOKENS as u64) + 2;
@@ -71,8 +71,9 @@ mod tests {
             "num_experts_per_tok":4,"num_attention_heads":64,"num_key_value_heads":8,"head_dim":64,
             "vocab_size":201088,"quantization_config":{"quant_method":"mxfp4"}}"#;
         let config = GptOssConfig::parse(json.as_bytes()).unwrap();
-        let needs = Needs::of(&config, 512, 8);
+        let needs = Needs::of(&config, KvFormat::F32, 512, 8);
         assert_eq!(needs.kv_per_token, 12 * 4096);
+        assert_eq!(Needs::of(&config, KvFormat::Bf16, 512, 8).kv_per_token, 12 * 2048);
         assert!(needs.workspace < 256 << 20, "{}", needs.workspace);
         assert!(needs.kv_fixed < 64 << 20, "{}", needs.kv_fixed);
     }

@@ -1,6 +1,7 @@
 use super::*;
 
 const GIB: u64 = 1 << 30;
+const F32: KvOptions = KvOptions { format: KvFormat::F32, tokens: None };
 
 fn config() -> GptOssConfig {
     let json = r#"{"num_hidden_layers":24,"hidden_size":2880,"intermediate_size":2880,"num_local_experts":32,
@@ -10,7 +11,7 @@ fn config() -> GptOssConfig {
 }
 
 fn choose(settings: &Settings, granted: u64) -> Result<Limits, Status> {
-    let limits = Limits::choose(&config(), settings, None, 0, granted);
+    let limits = Limits::choose(&config(), settings, F32, 0, granted);
     if let Ok(limits) = &limits {
         assert!(limits.total() <= granted, "{limits:?} does not fit {granted}");
     }
@@ -46,7 +47,7 @@ fn what_is_asked_for_is_kept_or_refused_with_both_numbers() {
 #[test]
 fn sequences_that_share_their_room_fit_where_the_longest_of_each_do_not() {
     let settings = Settings { context_length: Some(131_072), sequences_max: Some(16), ..Settings::default() };
-    let choose = |kv_tokens| Limits::choose(&config(), &settings, kv_tokens, 0, 8 * GIB);
+    let choose = |tokens| Limits::choose(&config(), &settings, KvOptions { tokens, ..F32 }, 0, 8 * GIB);
     assert_eq!(choose(None).unwrap_err().code, StatusCode::OomRam);
     let limits = choose(Some(131_072)).unwrap();
     assert_eq!((limits.context_length, limits.sequences_max), (131_072, 16));
@@ -73,4 +74,10 @@ fn numbers_that_cannot_be_are_refused() {
         let error = choose(&settings, 64 * GIB).unwrap_err();
         assert_eq!((error.code, error.reason.as_ref()), (StatusCode::Unsupported, reason::INVALID_SETTINGS));
     }
+}
+
+#[test]
+fn bf16_halves_what_a_token_takes() {
+    let per_token = |format| needs(&config(), 256, 4, KvOptions { format, tokens: None }).kv_per_token;
+    assert_eq!((per_token(KvFormat::F32), per_token(KvFormat::Bf16)), (12 * 4096, 12 * 2048));
 }
