@@ -9,6 +9,10 @@
 //! neither on that, nor on the rows beside it: `deterministic` costs nothing here.
 
 #[expect(unsafe_code, reason = "vector loads take pointers")]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "closures and iterators would not be inlined, for want of features"
+)]
 mod block;
 #[expect(unsafe_code, reason = "vector loads take pointers")]
 mod lanes;

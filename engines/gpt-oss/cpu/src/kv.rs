@@ -17,8 +17,8 @@ use gpt_oss_model::{Attention, GptOssConfig};
 
 use crate::attention::DIM_MULTIPLE;
 
-pub(crate) use store::StoredRows;
 pub use sequences::Sequences;
+pub(crate) use store::StoredRows;
 
 /// Positions of a block. 16 KiB of keys of one head: long enough to be read at full speed, short enough that little of a
 /// shared beginning is lost behind the last whole block.
@@ -235,7 +235,8 @@ impl<'a> LayerKv<'a> {
     pub(crate) fn at(&self, head: usize, position: usize) -> (Vec<f32>, Vec<f32>) {
         let block = self.block(head, position / BLOCK_TOKENS);
         let (shape, at) = (&self.kv.shape, position % BLOCK_TOKENS);
-        let half = |word: u32, upper: bool| f32::from_bits(if upper { word & 0xffff_0000 } else { word << 16 });
+        let half =
+            |word: u32, upper: bool| f32::from_bits(if upper { word & 0xffff_0000 } else { word << 16 });
         let number = |d: usize| match shape.format {
             KvFormat::F32 => (
                 f32::from_bits(block.keys[d * BLOCK_TOKENS + at]),

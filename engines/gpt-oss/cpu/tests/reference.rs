@@ -213,30 +213,34 @@ fn keys_and_values_as_bf16_stay_near_the_oracle() {
 fn deterministic_results_have_the_same_bits_however_they_are_batched() {
     let dir = root().join("tests/fixtures/gpt-oss/tiny");
     for isa in ALL.into_iter().filter(|isa| isa.is_available()) {
-      for format in [KvFormat::F32, KvFormat::Bf16] {
-        let model = open(&dir, isa, 2).deterministic().with_kv_format(format);
-        let tokens: Vec<u32> = (0..150).map(|i| (i * 37 + 11) % 1000).collect();
-        let run = |chunk: usize, neighbours: usize| {
-            let mut caches = Sequences::new(model.kv_shape(), 1 + neighbours, 300);
-            let mut logits = Vec::new();
-            for (i, tokens) in tokens.chunks(chunk).enumerate() {
-                let others: Vec<Vec<u32>> =
-                    (0..neighbours).map(|n| vec![(i * 7 + n) as u32 % 1000; 1 + (i + n) % 2]).collect();
-                let mut parts: Vec<Part<'_>> =
-                    others.iter().enumerate().map(|(n, o)| (1 + n, &o[..], n % 2 == 0)).collect();
-                parts.insert(neighbours / 2, (0, tokens, true));
-                let all = forward(&model, &parts, &mut caches);
-                let row = parts.iter().take(neighbours / 2).filter(|p| p.2).count();
-                let vocabulary = model.config().vocabulary;
-                logits = all[row * vocabulary..][..vocabulary].to_vec();
+        for format in [KvFormat::F32, KvFormat::Bf16] {
+            let model = open(&dir, isa, 2).deterministic().with_kv_format(format);
+            let tokens: Vec<u32> = (0..150).map(|i| (i * 37 + 11) % 1000).collect();
+            let run = |chunk: usize, neighbours: usize| {
+                let mut caches = Sequences::new(model.kv_shape(), 1 + neighbours, 300);
+                let mut logits = Vec::new();
+                for (i, tokens) in tokens.chunks(chunk).enumerate() {
+                    let others: Vec<Vec<u32>> =
+                        (0..neighbours).map(|n| vec![(i * 7 + n) as u32 % 1000; 1 + (i + n) % 2]).collect();
+                    let mut parts: Vec<Part<'_>> =
+                        others.iter().enumerate().map(|(n, o)| (1 + n, &o[..], n % 2 == 0)).collect();
+                    parts.insert(neighbours / 2, (0, tokens, true));
+                    let all = forward(&model, &parts, &mut caches);
+                    let row = parts.iter().take(neighbours / 2).filter(|p| p.2).count();
+                    let vocabulary = model.config().vocabulary;
+                    logits = all[row * vocabulary..][..vocabulary].to_vec();
+                }
+                logits.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+            };
+            let alone = run(150, 0);
+            for (chunk, neighbours) in [(1, 0), (1, 1), (1, 7), (7, 0), (7, 3), (64, 5), (149, 2), (150, 4)] {
+                assert_eq!(
+                    run(chunk, neighbours),
+                    alone,
+                    "{isa:?}: chunks of {chunk}, {neighbours} neighbours"
+                );
             }
-            logits.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
-        };
-        let alone = run(150, 0);
-        for (chunk, neighbours) in [(1, 0), (1, 1), (1, 7), (7, 0), (7, 3), (64, 5), (149, 2), (150, 4)] {
-            assert_eq!(run(chunk, neighbours), alone, "{isa:?}: chunks of {chunk}, {neighbours} neighbours");
         }
-      }
     }
 }
 

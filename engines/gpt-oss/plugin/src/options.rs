@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use engine_sdk::scheduler::PREFILL_GAP_DEFAULT;
 use engine_sdk::{Settings, Status, reason};
-use gpt_oss_cpu::{Isa, KvFormat};
 use gpt_oss_cpu::pool::THREADS_MAX;
+use gpt_oss_cpu::{Isa, KvFormat};
 use serde_json::{Map, Value};
 
 use crate::limits::KvOptions;

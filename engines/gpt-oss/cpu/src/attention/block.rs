@@ -28,11 +28,7 @@ pub(super) trait Products {
 
     unsafe fn left(from: *const u32) -> Self::Left;
     unsafe fn right(from: *const u32) -> Self::Right;
-    unsafe fn add(
-        sum: <Self::L as Lanes>::V,
-        left: Self::Left,
-        right: Self::Right,
-    ) -> <Self::L as Lanes>::V;
+    unsafe fn add(sum: <Self::L as Lanes>::V, left: Self::Left, right: Self::Right) -> <Self::L as Lanes>::V;
     /// Writes two vectors of numbers as words of the left side.
     unsafe fn store(to: *mut u32, first: <Self::L as Lanes>::V, second: <Self::L as Lanes>::V);
 }
@@ -316,7 +312,15 @@ unsafe fn tile<P: Products, const Q: usize>(
         if Q.is_multiple_of(4) {
             let mut q = 0;
             while q < Q {
-                values::<P, 4>(queries, first + q, &raw const scores.0[q], &factors[q..], block, steps, ahead);
+                values::<P, 4>(
+                    queries,
+                    first + q,
+                    &raw const scores.0[q],
+                    &factors[q..],
+                    block,
+                    steps,
+                    ahead,
+                );
                 q += 4;
             }
         } else {

@@ -80,7 +80,11 @@ impl Lanes for Portable {
     #[inline(always)]
     unsafe fn multiply_add(a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
         // Elsewhere a fused one would be a call of the C library.
-        if cfg!(target_arch = "aarch64") { each!(i => a[i].mul_add(b[i], c[i])) } else { each!(i => a[i] * b[i] + c[i]) }
+        if cfg!(target_arch = "aarch64") {
+            each!(i => a[i].mul_add(b[i], c[i]))
+        } else {
+            each!(i => a[i] * b[i] + c[i])
+        }
     }
 
     #[inline(always)]

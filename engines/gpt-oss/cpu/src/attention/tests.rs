@@ -57,7 +57,8 @@ impl World {
             .iter()
             .map(|l| (0..groups).map(|_| next.by_ref().take(blocks_of(l)).collect()).collect())
             .collect();
-        let mut world = World { config, kv: Kv::new(shape, count as usize), lengths: lengths.to_vec(), tables };
+        let mut world =
+            World { config, kv: Kv::new(shape, count as usize), lengths: lengths.to_vec(), tables };
         world.fill();
         world
     }
@@ -96,7 +97,14 @@ impl World {
     }
 
     /// The last `rows` of every sequence, through the kernels.
-    fn attend(&self, arithmetic: Arithmetic, layer: usize, rows: &[usize], sinks: &[f32], threads: usize) -> Vec<f32> {
+    fn attend(
+        &self,
+        arithmetic: Arithmetic,
+        layer: usize,
+        rows: &[usize],
+        sinks: &[f32],
+        threads: usize,
+    ) -> Vec<f32> {
         let width = self.config.query_width();
         let total: usize = rows.iter().sum();
         let mut spans = Vec::new();
@@ -124,12 +132,14 @@ impl World {
     fn plain(&self, layer: usize, sequence: usize, position: usize, head: usize, sink: f32) -> Vec<f64> {
         let GptOssConfig { head_dim, heads, kv_heads, .. } = self.config;
         let kv = self.layer(layer, sequence);
-        let mut query = query(sequence, position, self.config.query_width())[head * head_dim..][..head_dim].to_vec();
+        let mut query =
+            query(sequence, position, self.config.query_width())[head * head_dim..][..head_dim].to_vec();
         let turn = turn(position, head_dim);
         rotate(&mut query, &turn[..head_dim / 2], &turn[head_dim / 2..]);
         let seen: Vec<_> = kv.visible(position).map(|p| kv.at(head / (heads / kv_heads), p)).collect();
         let dot = |key: &[f32]| -> f64 {
-            key.iter().zip(&query).map(|(k, q)| f64::from(*k) * f64::from(*q)).sum::<f64>() / (head_dim as f64).sqrt()
+            key.iter().zip(&query).map(|(k, q)| f64::from(*k) * f64::from(*q)).sum::<f64>()
+                / (head_dim as f64).sqrt()
         };
         let weights: Vec<f64> = seen.iter().map(|(key, _)| dot(key)).collect();
         let largest = weights.iter().copied().fold(f64::from(sink), f64::max);
@@ -150,9 +160,9 @@ impl World {
                 let mut row = 0;
                 for (sequence, (&rows, &length)) in rows.iter().zip(&self.lengths).enumerate() {
                     for position in length - rows..length {
-                        for head in 0..self.config.heads {
+                        for (head, sink) in sinks.iter().enumerate() {
                             let at = row * self.config.query_width() + head * self.config.head_dim;
-                            let expected = self.plain(layer, sequence, position, head, sinks[head]);
+                            let expected = self.plain(layer, sequence, position, head, *sink);
                             for (d, expected) in expected.into_iter().enumerate() {
                                 let error = (f64::from(got[at + d]) - expected).abs();
                                 assert!(
@@ -211,7 +221,9 @@ fn rows_of_many_sequences_at_once() {
 
 #[test]
 fn groups_and_heads_of_other_sizes() {
-    for (heads, kv_heads, head_dim) in [(1, 1, 2), (3, 3, 6), (6, 2, 32), (5, 1, 64), (12, 1, 96), (9, 1, 128)] {
+    for (heads, kv_heads, head_dim) in
+        [(1, 1, 2), (3, 3, 6), (6, 2, 32), (5, 1, 64), (12, 1, 96), (9, 1, 128)]
+    {
         for format in FORMATS {
             let world = World::new(config(heads, kv_heads, head_dim), format, &[150, 40]);
             world.check(&[17, 1], &vec![0.1; heads]);
@@ -231,7 +243,8 @@ fn a_sink_that_dominates_and_one_that_is_not_there() {
 #[test]
 fn long_contexts_in_parts() {
     for format in FORMATS {
-        let world = World::new(config(8, 1, 64), format, &[PART_TOKENS * 2 + 70, PART_TOKENS, PART_TOKENS + 1]);
+        let world =
+            World::new(config(8, 1, 64), format, &[PART_TOKENS * 2 + 70, PART_TOKENS, PART_TOKENS + 1]);
         world.check(&[1, 1, 1], &[0.5; 8]);
         world.check(&[3, 2, 33], &[0.5; 8]);
     }

@@ -37,6 +37,18 @@ impl Sequences {
         self.lengths[sequence] = 0;
     }
 
+    /// A sequence is as if it had read so many tokens, which left nothing but zeros: to measure what a long context costs
+    /// without reading one.
+    ///
+    /// # Panics
+    /// When it has no room for them.
+    pub fn pretend(&mut self, sequence: usize, tokens: usize) {
+        let tables: Vec<Table<'_>> =
+            self.tables[sequence].iter().map(|b| Table { first: 0, blocks: b }).collect();
+        self.kv.provide(&tables, 0..tokens);
+        self.lengths[sequence] = tokens;
+    }
+
     /// Reads tokens of several sequences, (sequence, tokens, whether the logits after the last are wanted); see
     /// [`CpuModel::forward`].
     ///

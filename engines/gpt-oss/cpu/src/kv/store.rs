@@ -129,7 +129,8 @@ fn write(format: KvFormat, dim: usize, at: usize, keys: &[f32], values: &[f32], 
             for (value, word) in values.iter().zip(&mut block_values[at / 2 * dim..]) {
                 // The position that comes next in the word is multiplied by 0 until it is written, so it has to be a
                 // number: what is there is anybody's.
-                *word = if at % 2 == 0 { pair(*value, 0.0) } else { pair(0.0, *value) | *word & 0xffff };
+                *word =
+                    if at.is_multiple_of(2) { pair(*value, 0.0) } else { pair(0.0, *value) | *word & 0xffff };
             }
         }
     }

@@ -75,7 +75,11 @@ fn check_stored(format: KvFormat, chunk: usize) {
             let (keys, values) = kv.layer(0, &tables).at(head, position);
             let expected: Vec<f32> = (0..4).map(|i| key(position, head * 4 + i)).collect();
             assert_eq!(keys, expected.iter().map(|k| kept(*k)).collect::<Vec<_>>(), "{format:?} {position}");
-            assert_eq!(values, expected.iter().map(|k| kept(-*k)).collect::<Vec<_>>(), "{format:?} {position}");
+            assert_eq!(
+                values,
+                expected.iter().map(|k| kept(-*k)).collect::<Vec<_>>(),
+                "{format:?} {position}"
+            );
         }
     }
     assert_eq!(kv.bytes(), 4 * kv.shape().block_bytes(), "only what was used takes memory");
