@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             |name| std::fs::read(dir.join(name)),
             |name| Mapped::open(&dir.join(name)),
         )?;
-        let model = CpuModel::new(store, Pool::new(threads)?, isa).with_kv_format(format);
+        let model = CpuModel::new(store, Pool::pinned(threads)?, isa).with_kv_format(format);
         let vocabulary = model.config().vocabulary;
         for &rows in &rows {
             let tokens: Vec<u32> = (0..rows as u32).map(|i| (i * 7919 + 13) % vocabulary as u32).collect();

@@ -128,6 +128,11 @@ impl CpuModel {
         self.pool.threads()
     }
 
+    /// Whether each thread stays on a processor of its own while a step is computed.
+    pub fn is_pinned(&self) -> bool {
+        self.pool.is_pinned()
+    }
+
     /// How its keys and values lie in blocks.
     pub fn kv_shape(&self) -> KvShape {
         KvShape::of(self.config(), self.kv_format)
@@ -153,6 +158,7 @@ impl CpuModel {
         let config = self.config();
         let wanted = spans.iter().filter(|s| s.wants_logits).count();
         assert_eq!(logits.len(), wanted * config.vocabulary, "logits of another size");
+        let _pinned = self.pool.enter();
         assert_eq!(kv.shape().format(), self.kv_format, "keys and values of another form");
         let mut rows = begin(spans, kv);
         let mut x = self.embed(&rows);

@@ -1,17 +1,33 @@
 //! A thread pool for work of microseconds: threads stay, tasks are claimed one by one, results go into one array.
 //!
-//! A decode step is some two hundred small pieces of work with nothing between them, so idle threads spin a little
-//! before they sleep. Tasks are claimed dynamically: when another process takes a core, the other threads go on.
+//! A decode step is some two hundred small pieces of work with nothing between them, so idle threads look for work a
+//! little while before they sleep ([`SPIN`]). Tasks are claimed dynamically: when another process takes a core, the
+//! other threads go on.
+//!
+//! **NUMA.** Nothing is done for it. On a machine with several memory nodes each thread reads weights from wherever the
+//! file cache has their pages, and any thread may claim any task, so half of the reading crosses between two sockets. What
+//! would have to be done: a copy of the weights for each node, or rows of each matrix bound to nodes (`mbind`) with tasks
+//! claimed first by the threads of their node, and KV blocks touched first by a thread of the node that will read them.
+//! Until then, a worker process for each node, bound with `numactl`, is faster than one for the whole machine.
+
+mod affinity;
 
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// Turns of an idle thread before it sleeps: some 20 to 50 microseconds.
-const SPINS: u32 = 2_000;
+/// How long an idle thread looks for work before it sleeps. Longer than what lies between two pieces of a step, and than
+/// the sampling between two steps of a small model; whoever wakes a sleeping thread waits some 50 microseconds for it.
+const SPIN: Duration = Duration::from_micros(100);
+/// Turns at first, without looking at the clock and without offering the core to others: some 5 to 10 microseconds.
+const TURNS_FIRST: u32 = 256;
+/// Turns between two offers: about one microsecond.
+const TURNS: u32 = 32;
 /// Threads of one pool at most.
 pub const THREADS_MAX: usize = 256;
 
@@ -22,49 +38,52 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// One piece of work at a time.
     running: Mutex<()>,
+    /// A processor for each thread, the caller's first; empty where threads go where the system puts them.
+    processors: Vec<usize>,
 }
 
+/// What the caller and the workers have in common. All atomics that order something are sequentially consistent: each
+/// side writes its own and then looks at the other's.
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
-    wake: Condvar,
-    idle: Condvar,
-    /// Counts jobs; changes tell spinning workers that there is one.
+    /// The job that may be entered, or null.
+    job: AtomicPtr<Job<'static>>,
+    /// Workers that may be inside a job.
+    active: AtomicUsize,
+    /// Counts jobs; changes tell workers that there is one.
     generation: AtomicU64,
     stop: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    job: Option<JobRef>,
-    /// Workers inside the job.
-    active: usize,
+    /// Workers that sleep or are about to.
+    sleeping: AtomicUsize,
+    /// The caller sleeps, or is about to, until `active` is 0.
+    caller_sleeps: AtomicBool,
+    /// Held by whoever goes to sleep, until it does.
+    sleep: Mutex<()>,
+    wake: Condvar,
+    idle: Condvar,
 }
 
 /// A job on the stack of the thread that runs it.
 struct Job<'a> {
     task: &'a (dyn Fn(usize) + Sync),
     tasks: usize,
-    next: AtomicUsize,
+    next: Claimed,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// A pointer to a [`Job`] whose owner waits until nobody holds it.
-#[derive(Debug, Clone, Copy)]
-struct JobRef(*const Job<'static>);
-
-// SAFETY: a Job is only used through shared references, and all its parts are Sync.
-unsafe impl Send for JobRef {}
+/// Written by all threads: on lines of its own, so that what is only read stays in every cache.
+#[repr(align(128))]
+struct Claimed(AtomicUsize);
 
 impl Job<'_> {
     fn work(&self) {
         loop {
-            let task = self.next.fetch_add(1, Ordering::Relaxed);
+            let task = self.next.0.fetch_add(1, Ordering::Relaxed);
             if task >= self.tasks {
                 return;
             }
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (self.task)(task))) {
-                self.next.store(self.tasks, Ordering::Relaxed);
+                self.next.0.store(self.tasks, Ordering::Relaxed);
                 lock(&self.panic).get_or_insert(payload);
             }
         }
@@ -72,17 +91,41 @@ impl Job<'_> {
 }
 
 impl Pool {
-    /// A pool in which `threads` threads work, the caller included.
+    /// A pool in which `threads` threads work, the caller included, wherever the system puts them.
     ///
     /// # Errors
     /// The system refuses another thread.
     pub fn new(threads: usize) -> std::io::Result<Pool> {
+        Pool::on(threads, Vec::new())
+    }
+
+    /// A pool whose threads stay each on a processor of its own, of different cores first, among those this process may
+    /// use. As [`Pool::new`] where there are fewer processors than threads, or the system is not Linux.
+    ///
+    /// # Errors
+    /// The system refuses another thread.
+    pub fn pinned(threads: usize) -> std::io::Result<Pool> {
+        let mut processors = affinity::allowed_by_core();
+        processors.truncate(threads);
+        if processors.len() < threads {
+            processors.clear();
+        }
+        Pool::on(threads, processors)
+    }
+
+    fn on(threads: usize, processors: Vec<usize>) -> std::io::Result<Pool> {
         let shared = Arc::new(Shared::default());
-        let mut pool = Pool { shared: Arc::clone(&shared), workers: Vec::new(), running: Mutex::new(()) };
+        let mut pool =
+            Pool { shared: Arc::clone(&shared), workers: Vec::new(), running: Mutex::new(()), processors };
         for i in 1..threads.clamp(1, THREADS_MAX) {
             let shared = Arc::clone(&shared);
+            let processor = pool.processors.get(i).copied();
             let builder = std::thread::Builder::new().name(format!("gpt-oss-cpu-{i}"));
-            pool.workers.push(builder.spawn(move || serve(&shared))?);
+            pool.workers.push(builder.spawn(move || {
+                // For as long as the thread lives.
+                let _pinned = processor.and_then(affinity::Pinned::new);
+                serve(&shared);
+            })?);
         }
         Ok(pool)
     }
@@ -90,6 +133,18 @@ impl Pool {
     /// Threads that work, the caller included.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
+    }
+
+    /// Whether each thread has a processor.
+    pub fn is_pinned(&self) -> bool {
+        !self.processors.is_empty()
+    }
+
+    /// The calling thread stays on the processor that is left for it until the result is dropped; then it may go where
+    /// it could before.
+    #[must_use]
+    pub fn enter(&self) -> Option<affinity::Pinned> {
+        self.processors.first().copied().and_then(affinity::Pinned::new)
     }
 
     /// Calls `task` with each number below `tasks`, on all threads, and returns when all are done.
@@ -102,30 +157,28 @@ impl Pool {
             return;
         }
         let _one_at_a_time = lock(&self.running);
-        let job = Job { task: &task, tasks, next: AtomicUsize::new(0), panic: Mutex::new(None) };
-        // SAFETY: only lifetimes change. The job is taken back below before this frame ends: workers enter under the
-        // lock while it is offered, and this thread leaves only after the offer is gone and `active` is 0. Nothing
-        // between here and there unwinds: `work` catches the panics of tasks.
-        let reference =
-            JobRef(unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(&raw const job) });
-        lock(&self.shared.state).job = Some(reference);
-        self.shared.generation.fetch_add(1, Ordering::Release);
-        self.shared.wake.notify_all();
-        job.work();
-        let mut state = lock(&self.shared.state);
-        state.job = None;
-        let mut spins = 0;
-        while state.active > 0 {
-            if spins < SPINS {
-                drop(state);
-                std::hint::spin_loop();
-                spins += 1;
-                state = lock(&self.shared.state);
-            } else {
-                state = self.shared.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+        let shared = &*self.shared;
+        let job = Job { task: &task, tasks, next: Claimed(AtomicUsize::new(0)), panic: Mutex::new(None) };
+        // Only lifetimes change. Whoever enters raises `active` before it takes the pointer, and this frame ends only
+        // after the pointer is gone and `active` is 0. Nothing between here and there unwinds: `work` catches the panics
+        // of tasks.
+        shared.job.store((&raw const job).cast::<Job<'static>>().cast_mut(), Ordering::SeqCst);
+        shared.generation.fetch_add(1, Ordering::SeqCst);
+        if shared.sleeping.load(Ordering::SeqCst) > 0 {
+            // Whoever has counted itself holds the lock until it sleeps.
+            drop(lock(&shared.sleep));
+            shared.wake.notify_all();
         }
-        drop(state);
+        job.work();
+        shared.job.store(null_mut(), Ordering::SeqCst);
+        if !spin(|| shared.active.load(Ordering::SeqCst) == 0) {
+            let mut guard = lock(&shared.sleep);
+            shared.caller_sleeps.store(true, Ordering::SeqCst);
+            while shared.active.load(Ordering::SeqCst) > 0 {
+                guard = shared.idle.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            }
+            shared.caller_sleeps.store(false, Ordering::SeqCst);
+        }
         let panic = lock(&job.panic).take();
         if let Some(payload) = panic {
             resume_unwind(payload);
@@ -168,10 +221,9 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        // Taking the lock orders the flag before the sleep of whoever is about to wait.
-        drop(lock(&self.shared.state));
-        self.shared.generation.fetch_add(1, Ordering::Release);
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.generation.fetch_add(1, Ordering::SeqCst);
+        drop(lock(&self.shared.sleep));
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
             // Workers catch the panics of tasks and have none of their own.
@@ -231,30 +283,52 @@ unsafe impl Sync for SendPointer {}
 fn serve(shared: &Shared) {
     let mut seen = 0;
     loop {
-        let mut spins = 0;
-        while shared.generation.load(Ordering::Acquire) == seen && spins < SPINS {
-            std::hint::spin_loop();
-            spins += 1;
+        if !spin(|| shared.generation.load(Ordering::SeqCst) != seen) {
+            let mut guard = lock(&shared.sleep);
+            shared.sleeping.fetch_add(1, Ordering::SeqCst);
+            while shared.generation.load(Ordering::SeqCst) == seen {
+                guard = shared.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            }
+            shared.sleeping.fetch_sub(1, Ordering::SeqCst);
         }
-        let mut state = lock(&shared.state);
-        while shared.generation.load(Ordering::Acquire) == seen {
-            state = shared.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        seen = shared.generation.load(Ordering::Acquire);
-        if shared.stop.load(Ordering::Acquire) {
+        seen = shared.generation.load(Ordering::SeqCst);
+        if shared.stop.load(Ordering::SeqCst) {
             return;
         }
-        let Some(job) = state.job else { continue };
-        state.active += 1;
-        drop(state);
-        // SAFETY: the job was offered when `active` was raised, under one lock; its owner waits until `active` is 0.
-        unsafe { &*job.0 }.work();
-        let mut state = lock(&shared.state);
-        state.active -= 1;
-        if state.active == 0 {
+        shared.active.fetch_add(1, Ordering::SeqCst);
+        let job = shared.job.load(Ordering::SeqCst);
+        // SAFETY: a job whose pointer was taken after `active` was raised lives until `active` is 0 again: its owner takes
+        // the pointer away and then waits for that.
+        if let Some(job) = unsafe { job.as_ref() } {
+            job.work();
+        }
+        if shared.active.fetch_sub(1, Ordering::SeqCst) == 1 && shared.caller_sleeps.load(Ordering::SeqCst) {
+            drop(lock(&shared.sleep));
             shared.idle.notify_all();
         }
     }
+}
+
+/// Looks for `done` for as long as [`SPIN`]; whether it has come.
+fn spin(done: impl Fn() -> bool) -> bool {
+    let turns = |count: u32| {
+        (0..count).any(|_| {
+            std::hint::spin_loop();
+            done()
+        })
+    };
+    if done() || turns(TURNS_FIRST) {
+        return true;
+    }
+    let start = Instant::now();
+    while start.elapsed() < SPIN {
+        // Another thread of this machine may be waiting for this very core.
+        std::thread::yield_now();
+        if turns(TURNS) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Nothing panics while it holds one of these locks, so a poisoned one is as good as any.

@@ -84,7 +84,7 @@ impl Engine for GptOss {
             files::touch(&store, total, progress)?;
         }
         let threads = settings.threads.map_or_else(physical_cores, |threads| threads as usize);
-        let pool = Pool::new(threads).map_err(|error| {
+        let pool = if options.pin { Pool::pinned(threads) } else { Pool::new(threads) }.map_err(|error| {
             Status::load_failed("threads_unavailable", format!("cannot start {threads} threads: {error}"))
         })?;
         let mut model = CpuModel::new(store, pool, options.isa).with_kv_format(options.kv_format);

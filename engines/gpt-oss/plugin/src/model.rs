@@ -113,6 +113,7 @@ impl Model for GptOssModel {
             "isa": self.model.isa().as_str(),
             "kv_format": self.options.kv_format.as_str(),
             "threads": self.model.threads(),
+            "pinned": self.model.is_pinned(),
             "deterministic": self.options.deterministic,
             "weights_mapped_bytes": self.model.store().checkpoint().tensor_bytes(),
         });

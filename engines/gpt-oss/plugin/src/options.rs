@@ -21,6 +21,8 @@ pub(crate) struct Options {
     pub(crate) deterministic: bool,
     /// `prefill_gap_ms`: how much later a token of a stream may come because somebody else's prompt is read.
     pub(crate) prefill_gap: Duration,
+    /// `pin`: whether each thread stays on a processor of its own while a step is computed.
+    pub(crate) pin: bool,
     /// `kv_format`: "f32" or "bf16", what keys and values are kept in.
     pub(crate) kv_format: KvFormat,
     /// `kv_tokens`: room for so many tokens, shared by all sequences, instead of for the longest of each.
@@ -31,7 +33,7 @@ pub(crate) struct Options {
 const PREFILL_GAP_MS_MAX: u64 = 60_000;
 /// Far more than any memory holds; sums of bytes stay far below 2^64.
 const KV_TOKENS_MAX: u64 = 1 << 31;
-const KNOWN: &str = "isa, touch, deterministic, prefill_gap_ms, kv_format, kv_tokens";
+const KNOWN: &str = "isa, touch, deterministic, prefill_gap_ms, kv_format, kv_tokens, pin";
 
 impl Options {
     pub(crate) fn kv(&self) -> KvOptions {
@@ -52,6 +54,7 @@ impl Options {
             touch: true,
             deterministic: false,
             prefill_gap: PREFILL_GAP_DEFAULT,
+            pin: true,
             kv_format: KvFormat::F32,
             kv_tokens: None,
         };
@@ -68,6 +71,7 @@ impl Options {
                 "prefill_gap_ms" => {
                     options.prefill_gap = Duration::from_millis(number(&key, &value, PREFILL_GAP_MS_MAX)?);
                 }
+                "pin" => options.pin = flag(&key, &value)?,
                 "kv_format" => options.kv_format = kv_format(&value)?,
                 "kv_tokens" => {
                     // At most 2^31, so it fits.

@@ -70,3 +70,58 @@ fn a_panic_in_a_task_comes_out_and_the_pool_goes_on() {
     });
     assert_eq!(count.load(Ordering::Relaxed), 10);
 }
+
+#[test]
+fn work_after_everybody_fell_asleep_is_done() {
+    let pool = Pool::new(4).unwrap();
+    let sum = AtomicUsize::new(0);
+    for _ in 0..20 {
+        while pool.shared.sleeping.load(Ordering::SeqCst) < 3 {
+            std::thread::yield_now();
+        }
+        pool.run(8, |i| {
+            sum.fetch_add(i, Ordering::Relaxed);
+        });
+    }
+    assert_eq!(sum.load(Ordering::Relaxed), 20 * 28);
+}
+
+#[test]
+fn a_caller_that_waits_long_sleeps_and_is_woken() {
+    let pool = Pool::new(2).unwrap();
+    let caller = std::thread::current().id();
+    for _ in 0..5 {
+        let both = std::sync::Barrier::new(2);
+        pool.run(2, |_| {
+            both.wait();
+            // The other thread ends only once the caller has fallen asleep.
+            while std::thread::current().id() != caller && !pool.shared.caller_sleeps.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+        });
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn pinned_threads_stay_and_the_caller_is_let_go() {
+    let before = affinity::allowed_by_core();
+    let pool = Pool::pinned(before.len()).unwrap();
+    assert!(pool.is_pinned());
+    let entered = pool.enter();
+    assert_eq!(affinity::allowed_by_core(), before[..1]);
+    let seen = Mutex::new(Vec::new());
+    let all = std::sync::Barrier::new(before.len());
+    pool.run(before.len(), |_| {
+        all.wait();
+        lock(&seen).extend(affinity::allowed_by_core());
+    });
+    let mut seen = lock(&seen).clone();
+    seen.sort_unstable();
+    let mut expected = before.clone();
+    expected.sort_unstable();
+    assert_eq!(seen, expected);
+    drop(entered);
+    assert_eq!(affinity::allowed_by_core(), before);
+    assert!(!Pool::pinned(before.len() + 1).unwrap().is_pinned(), "two threads do not share a processor");
+}

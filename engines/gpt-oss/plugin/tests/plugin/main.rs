@@ -248,6 +248,7 @@ fn options_are_honoured_or_refused_by_name() {
         (r#"{"deterministic":"yes"}"#, "invalid_settings", "deterministic"),
         (r#"{"prefill_gap_ms":0}"#, "invalid_settings", "prefill_gap_ms"),
         (r#"{"prefill_gap_ms":60001}"#, "invalid_settings", "prefill_gap_ms"),
+        (r#"{"pin":"no"}"#, "invalid_settings", "pin"),
         (r#"{"kv_format":"f16"}"#, "invalid_settings", "kv_format"),
         (r#"{"kv_tokens":0}"#, "invalid_settings", "kv_tokens"),
         (r#"{"kv_tokens":99999999999999999999}"#, "invalid_settings", "kv_tokens"),
