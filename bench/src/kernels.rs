@@ -95,6 +95,7 @@ fn unit(isa: Isa) -> Option<Unit> {
         Isa::Scalar => None,
         Isa::Avx2 => Some(Unit::Avx2Fma),
         Isa::Avx512 => Some(Unit::Avx512Fma),
+        Isa::Neon => Some(Unit::NeonFma),
     }
 }
 
@@ -265,7 +266,7 @@ pub fn run(arguments: &KernelsArguments, common: &Common) -> Result<Vec<Row>> {
 }
 
 fn cases<'a>(weights: &'a Weights, pools: &'a [Pool]) -> impl Iterator<Item = Case<'a>> {
-    let isas = [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available());
+    let isas = Isa::ALL.into_iter().filter(|isa| isa.is_available());
     let matrices = MATRICES.into_iter().filter(|matrix| matrix.kind == weights.kind);
     matrices.flat_map(move |matrix| {
         isas.clone().flat_map(move |isa| {

@@ -40,6 +40,8 @@ enum Verb {
     Deny,
     /// Type-check the workspace for Windows and macOS
     CheckPlatforms,
+    /// Run the tests of the cpu's kernels as code for 64-bit Arm, under qemu
+    TestArm64,
     /// Show the whole way from registration to a token on this machine
     Demo(demo::DemoArguments),
     /// Write a checkpoint of random weights in a published shape
@@ -71,6 +73,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Docs => tidy::write_generated(),
         Verb::Deny => checks::deny(),
         Verb::CheckPlatforms => platforms::check(),
+        Verb::TestArm64 => platforms::arm64::test(),
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Synth(arguments) => build::synth(&arguments),
         Verb::Build(arguments) => build::run(&arguments),

@@ -5,6 +5,7 @@
 //! no foreign C compiler is needed, because nothing is linked: build scripts that compile C get a stand-in that writes
 //! empty objects.
 
+pub mod arm64;
 mod rust_src;
 mod stand_in;
 

@@ -10,30 +10,42 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "vector loads take pointers")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+#[expect(unsafe_code, reason = "vector loads take pointers")]
+mod neon;
 mod scalar;
 
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use model_formats::mxfp4::{VALUES, bf16_to_f32};
 
 use crate::int8;
 
 /// What the kernels are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isa {
-    /// Plain Rust, which the compiler turns into NEON or SSE2.
+    /// Plain Rust, which the compiler turns into what every processor of a kind has, such as SSE2.
     Scalar,
     /// AVX2 and FMA.
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
+    /// NEON, which every 64-bit Arm has.
+    Neon,
 }
 
 impl Isa {
+    /// All of them, the simplest first.
+    pub const ALL: [Isa; 4] = [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Neon];
+
     /// The best of this processor.
     pub fn detect() -> Isa {
         if Isa::Avx512.is_available() {
             Isa::Avx512
         } else if Isa::Avx2.is_available() {
             Isa::Avx2
+        } else if Isa::Neon.is_available() {
+            Isa::Neon
         } else {
             Isa::Scalar
         }
@@ -52,8 +64,12 @@ impl Isa {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
             }
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             #[cfg(not(target_arch = "x86_64"))]
             Isa::Avx2 | Isa::Avx512 => false,
+            #[cfg(not(target_arch = "aarch64"))]
+            Isa::Neon => false,
         }
     }
 
@@ -62,7 +78,13 @@ impl Isa {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Neon => "neon",
         }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Isa> {
+        Isa::ALL.into_iter().find(|isa| isa.as_str() == name)
     }
 }
 
@@ -154,8 +176,12 @@ pub fn multiply(
             Order::Fastest => drive::<avx512::Kernel<false>>(rows, vectors, out),
             Order::Invariant => drive::<avx512::Kernel<true>>(rows, vectors, out),
         },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => drive::<neon::Kernel>(rows, vectors, out),
         #[cfg(not(target_arch = "x86_64"))]
         Isa::Avx2 | Isa::Avx512 => unreachable!("asserted to be available above, for {order:?} too"),
+        #[cfg(not(target_arch = "aarch64"))]
+        Isa::Neon => unreachable!("asserted to be available above, for {order:?} too"),
     }
 }
 
@@ -219,6 +245,35 @@ fn equal_tiles<K: Tiles, const R: usize, const T: usize>(
         done += T;
     }
     done
+}
+
+/// Halves of the bf16 form of each MXFP4 value by its code, for instructions that look bytes up.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const VALUES_HIGH: [u8; 16] = value_bytes(24);
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const VALUES_LOW: [u8; 16] = value_bytes(16);
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const fn value_bytes(shift: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let mut code = 0;
+    while code < 16 {
+        bytes[code] = (VALUES[code].to_bits() >> shift) as u8;
+        code += 1;
+    }
+    bytes
+}
+
+/// Adds what is behind the last whole block of a row.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn add_bf16_tail<const T: usize>(row: &[u8], columns: usize, vectors: [&[f32]; T], out: &mut [f32; T]) {
+    let start = columns / BLOCK * BLOCK;
+    for (i, bytes) in row[2 * start..].as_chunks::<2>().0.iter().enumerate() {
+        let weight = bf16_to_f32(u16::from_le_bytes(*bytes));
+        for (out, vector) in out.iter_mut().zip(vectors) {
+            *out += weight * vector[start + i % 2 * BLOCK / 2 + i / 2];
+        }
+    }
 }
 
 /// Length of a vector of `columns` elements in split order.

@@ -10,7 +10,6 @@ use gpt_oss_model::{Oracle, Store};
 use serde::Deserialize;
 
 const TOLERANCE: f32 = 1e-3;
-const ALL: [Isa; 3] = [Isa::Scalar, Isa::Avx2, Isa::Avx512];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
@@ -103,12 +102,12 @@ fn check_shape(shape: &str, isa: Isa) {
 
 #[test]
 fn nano_equals_the_reference() {
-    ALL.iter().for_each(|isa| check_shape("nano", *isa));
+    Isa::ALL.iter().for_each(|isa| check_shape("nano", *isa));
 }
 
 #[test]
 fn tiny_equals_the_reference() {
-    ALL.iter().for_each(|isa| check_shape("tiny", *isa));
+    Isa::ALL.iter().for_each(|isa| check_shape("tiny", *isa));
 }
 
 #[derive(Deserialize)]
@@ -212,7 +211,7 @@ fn keys_and_values_as_bf16_stay_near_the_oracle() {
 #[test]
 fn deterministic_results_have_the_same_bits_however_they_are_batched() {
     let dir = root().join("tests/fixtures/gpt-oss/tiny");
-    for isa in ALL.into_iter().filter(|isa| isa.is_available()) {
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
         for format in [KvFormat::F32, KvFormat::Bf16] {
             let model = open(&dir, isa, 2).deterministic().with_kv_format(format);
             let tokens: Vec<u32> = (0..150).map(|i| (i * 37 + 11) % 1000).collect();

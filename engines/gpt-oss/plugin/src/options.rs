@@ -98,9 +98,9 @@ fn number(key: &str, value: &Value, most: u64) -> Result<u64, Status> {
 }
 
 fn isa(value: &Value) -> Result<Isa, Status> {
-    let known = [Isa::Scalar, Isa::Avx2, Isa::Avx512];
-    let Some(isa) = known.into_iter().find(|isa| value.as_str() == Some(isa.as_str())) else {
-        return Err(invalid("isa", format!("option isa is {value}, not one of: scalar, avx2, avx512")));
+    let Some(isa) = value.as_str().and_then(Isa::named) else {
+        let known = Isa::ALL.map(Isa::as_str).join(", ");
+        return Err(invalid("isa", format!("option isa is {value}, not one of: {known}")));
     };
     if !isa.is_available() {
         return Err(invalid("isa", format!("option isa is {value}, which this processor does not have")));

@@ -2,15 +2,19 @@
 
 use std::arch::x86_64::*;
 
-use model_formats::mxfp4::{BLOCK, BLOCK_BYTES, VALUES, bf16_to_f32, scale_value};
+use model_formats::mxfp4::{BLOCK, BLOCK_BYTES, bf16_to_f32, scale_value};
 
-use super::{Rows, Tiles};
+use super::{Rows, Tiles, VALUES_HIGH, VALUES_LOW};
 use crate::int8::{self, SCALE_COLUMNS};
 
 pub(super) struct Kernel;
 
 const HALF: usize = BLOCK / 2;
 const LANES: usize = 8;
+/// Vectors of a block.
+const PARTS: usize = BLOCK / LANES;
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
 
 impl Tiles for Kernel {
     const WIDE: bool = false;
@@ -42,6 +46,10 @@ fn bf16<const R: usize, const T: usize>(bytes: &[u8], columns: usize, vectors: [
             let at = (r * columns + half * HALF) * 2;
             // SAFETY: row r < R has `columns` numbers and these 32 bytes end inside its whole blocks.
             let pairs = unsafe { _mm256_loadu_si256(bytes.as_ptr().add(at).cast()) };
+            if half % 2 == 0 {
+                // The same place in the rows that come next: the hardware's own prefetch stops at every page.
+                _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().wrapping_add(at + bytes.len()).cast());
+            }
             let even = _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs));
             let odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
             for (sum, vector) in sums.iter_mut().zip(vectors) {
@@ -55,26 +63,10 @@ fn bf16<const R: usize, const T: usize>(bytes: &[u8], columns: usize, vectors: [
     let mut out = sums.map(|row| row.map(|lanes| sum(lanes)));
     if !columns.is_multiple_of(BLOCK) {
         for (r, out) in out.iter_mut().enumerate() {
-            add_bf16_tail(&bytes[r * columns * 2..][..columns * 2], columns, vectors, out);
+            super::add_bf16_tail(&bytes[r * columns * 2..][..columns * 2], columns, vectors, out);
         }
     }
     out
-}
-
-/// Adds what is behind the last whole block of a row.
-pub(super) fn add_bf16_tail<const T: usize>(
-    row: &[u8],
-    columns: usize,
-    vectors: [&[f32]; T],
-    out: &mut [f32; T],
-) {
-    let start = columns / BLOCK * BLOCK;
-    for (i, bytes) in row[2 * start..].as_chunks::<2>().0.iter().enumerate() {
-        let weight = bf16_to_f32(u16::from_le_bytes(*bytes));
-        for (out, vector) in out.iter_mut().zip(vectors) {
-            *out += weight * vector[start + i % 2 * HALF + i / 2];
-        }
-    }
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -89,23 +81,50 @@ fn mxfp4<const R: usize, const T: usize>(
     assert_eq!(blocks.len(), R * count * BLOCK_BYTES);
     assert_eq!(scales.len(), R * count);
     assert!(vectors.iter().all(|v| v.len() == columns));
-    // SAFETY: VALUES begins with the 8 positive numbers that are loaded.
-    let table = unsafe { _mm256_loadu_ps(VALUES.as_ptr()) };
+    // SAFETY: both tables have 16 bytes.
+    let (high, low) = unsafe {
+        (_mm_loadu_si128(VALUES_HIGH.as_ptr().cast()), _mm_loadu_si128(VALUES_LOW.as_ptr().cast()))
+    };
+    let (high, low) = (_mm256_broadcastsi128_si256(high), _mm256_broadcastsi128_si256(low));
+    let (low_four, zero) = (_mm256_set1_epi8(15), _mm256_setzero_si256());
     let mut sums = [[_mm256_setzero_ps(); T]; R];
-    for half in 0..count * 2 {
+    for b in 0..count {
+        let mut x = [[_mm256_setzero_ps(); PARTS]; T];
+        for (x, vector) in x.iter_mut().zip(vectors) {
+            // SAFETY: vectors have 32 elements for every block of columns.
+            *x = unsafe { load_block(vector, b) };
+        }
         for (r, sums) in sums.iter_mut().enumerate() {
-            let at = (r * count * 2 + half) * (BLOCK_BYTES / 2);
-            // SAFETY: these 8 bytes are half of one of the R * count blocks that the length was checked for.
-            let bytes = unsafe { _mm_loadl_epi64(blocks.as_ptr().add(at).cast()) };
-            let codes = _mm256_cvtepu8_epi32(bytes);
-            let scale = _mm256_set1_ps(scale_value(scales[r * count + half / 2]));
-            let even = value(codes, table, scale);
-            let odd = value(_mm256_srli_epi32::<4>(codes), table, scale);
-            for (sum, vector) in sums.iter_mut().zip(vectors) {
-                // SAFETY: vectors have 32 elements for every block of columns.
-                let (x_even, x_odd) = unsafe { load(vector, half) };
-                *sum = _mm256_fmadd_ps(even, x_even, *sum);
-                *sum = _mm256_fmadd_ps(odd, x_odd, *sum);
+            let at = r * count + b;
+            // SAFETY: block and scale `at` are among the R * count that the lengths were checked for.
+            let (bytes, exponent) = unsafe {
+                let bytes = _mm_loadu_si128(blocks.as_ptr().add(at * BLOCK_BYTES).cast());
+                (bytes, *scales.as_ptr().add(at))
+            };
+            if b % (LINE / BLOCK_BYTES) == 0 {
+                let ahead = at * BLOCK_BYTES + blocks.len();
+                _mm_prefetch::<_MM_HINT_T1>(blocks.as_ptr().wrapping_add(ahead).cast());
+            }
+            // Even codes in the lower half, odd ones in the upper.
+            let codes =
+                _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(bytes), _mm_srli_epi16::<4>(bytes));
+            let codes = _mm256_and_si256(codes, low_four);
+            // As bytes of bf16 numbers, which are the upper halves of f32.
+            let (high, low) = (_mm256_shuffle_epi8(high, codes), _mm256_shuffle_epi8(low, codes));
+            let (first, second) = (_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high));
+            let weights = [
+                _mm256_unpacklo_epi16(zero, first),
+                _mm256_unpackhi_epi16(zero, first),
+                _mm256_unpacklo_epi16(zero, second),
+                _mm256_unpackhi_epi16(zero, second),
+            ];
+            let scale = _mm256_set1_ps(scale_value(exponent));
+            for (sum, x) in sums.iter_mut().zip(&x) {
+                let mut products = _mm256_mul_ps(_mm256_castsi256_ps(weights[0]), x[0]);
+                for i in 1..PARTS {
+                    products = _mm256_fmadd_ps(_mm256_castsi256_ps(weights[i]), x[i], products);
+                }
+                *sum = _mm256_fmadd_ps(products, scale, *sum);
             }
         }
     }
@@ -166,14 +185,23 @@ unsafe fn widen(bytes: *const u8) -> __m256 {
     _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))
 }
 
-/// The numbers of eight codes; bits above the low four of a lane do not matter.
+/// A block of elements: four even ones and the odd ones behind each of them, four times.
+///
+/// # Safety
+/// `vector` has at least `32 * (block + 1)` elements.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn value(codes: __m256i, table: __m256, scale: __m256) -> __m256 {
-    // The permutation looks at the low three bits; the fourth is the sign.
-    let magnitude = _mm256_permutevar8x32_ps(table, codes);
-    let sign = _mm256_slli_epi32::<31>(_mm256_srli_epi32::<3>(codes));
-    _mm256_mul_ps(_mm256_xor_ps(magnitude, _mm256_castsi256_ps(sign)), scale)
+unsafe fn load_block(vector: &[f32], block: usize) -> [__m256; PARTS] {
+    debug_assert!(vector.len() >= (block + 1) * BLOCK);
+    let mut parts = [_mm256_setzero_ps(); PARTS];
+    for (i, part) in parts.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *part = unsafe {
+            let start = vector.as_ptr().add(block * BLOCK + i * LANES / 2);
+            _mm256_set_m128(_mm_loadu_ps(start.add(HALF)), _mm_loadu_ps(start))
+        };
+    }
+    parts
 }
 
 /// Even and odd elements that meet half a block of weights.

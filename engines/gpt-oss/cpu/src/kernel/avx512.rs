@@ -65,7 +65,7 @@ fn bf16<const R: usize, const T: usize>(bytes: &[u8], columns: usize, vectors: [
     if !columns.is_multiple_of(BLOCK) {
         for (r, out) in out.iter_mut().enumerate() {
             let row = &bytes[r * columns * 2..][..columns * 2];
-            super::avx2::add_bf16_tail(row, columns, vectors, out);
+            super::add_bf16_tail(row, columns, vectors, out);
         }
     }
     out

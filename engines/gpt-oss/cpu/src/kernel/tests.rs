@@ -14,7 +14,7 @@ fn noise(seed: u32) -> impl Iterator<Item = f32> {
 }
 
 fn available() -> impl Iterator<Item = Isa> {
-    [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| {
+    Isa::ALL.into_iter().filter(|isa| {
         let there = isa.is_available();
         if !there {
             println!("skipped: no {}", isa.as_str());
