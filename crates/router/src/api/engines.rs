@@ -143,7 +143,10 @@ async fn command(
     one_did(&answers)?;
     let nodes = answers.into_iter().map(|answered| {
         let (reply, error) = match answered.outcome {
-            Ok(reply) => (Some(reply), None),
+            Ok(reply) => {
+                app.cluster.engines_told(&answered.node, &reply.engines);
+                (Some(reply), None)
+            }
             Err(error) => (None, Some(super::ask::told(error))),
         };
         EngineAnswer { node_id: answered.node.id, node_name: answered.node.name, reply, error }

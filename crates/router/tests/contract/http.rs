@@ -164,7 +164,7 @@ async fn ready_is_503_with_the_reason_until_requests_can_be_served() {
         }
     })
     .await;
-    check(503, "not_ready", "no node is connected that takes requests").await;
+    check(503, "not_ready", "the connected nodes are ending").await;
     assert_eq!(world.get("/health").await.0, 200);
 }
 
