@@ -108,11 +108,7 @@ pub async fn command(
     }
 }
 
-async fn read(
-    app: &App,
-    id: &str,
-    request: Request<Body>,
-) -> Result<(Arc<Registered>, ModelPlace), Failure> {
+async fn read(app: &App, id: &str, request: Request<Body>) -> Result<(Arc<Registered>, ModelPlace), Failure> {
     let place = read_json(request, BODY_BYTES_MAX).await?;
     let model = app.cluster.model(id).ok_or_else(|| unknown_model(id))?;
     Ok((model, place))

@@ -196,13 +196,7 @@ async fn a_node_that_is_ending_takes_no_commands() {
     let world = World::new().await;
     let node = FakeNode::join(&world, "node-1").await;
     heard(&world, 1).await;
-    node.drain();
-    in_time("the node to drain", async {
-        while world.get("/api/nodes").await.1["nodes"][0]["state"] != "draining" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    world.drain(&node).await;
     assert_eq!(
         code(&world.post("/api/engines/reload", &json!({"node": "node-1"})).await),
         (503, "node_not_ready")

@@ -153,13 +153,7 @@ async fn a_draining_node_gets_no_requests() {
     let (world, first) = World::ready().await;
     let second = FakeNode::join(&world, "node-2").await;
     second.desired(|d| d.models.len() == 1).await;
-    first.drain();
-    crate::support::in_time("the first node to drain", async {
-        while world.get("/api/nodes").await.1["nodes"][0]["state"] != "draining" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    world.drain(&first).await;
     crate::support::in_time("the second node to be ready", async {
         while world.get("/api/nodes").await.1["nodes"][1]["models_ready"] != 1 {
             tokio::task::yield_now().await;
