@@ -1,5 +1,6 @@
 //! The forward pass over rows of several sequences.
 
+mod dense;
 mod needs;
 
 use std::ops::Range;
@@ -16,6 +17,7 @@ use crate::mapped::Mapped;
 use crate::math::rms_norm;
 use crate::pool::Pool;
 
+pub use dense::{DenseBytes, DenseCopy, PrepareError};
 pub use needs::Needs;
 
 /// A model whose weights are mapped files.
@@ -26,7 +28,9 @@ pub struct CpuModel {
     layers: Vec<LayerRanges>,
     embedding: Place,
     norm: Place,
-    head: Place,
+    head: Matrix,
+    /// Stands for the stored matrices of attention and output.
+    dense: Option<DenseCopy>,
     pool: Pool,
     isa: Isa,
     order: Order,
@@ -54,13 +58,22 @@ struct Place {
     range: Range<usize>,
 }
 
+/// A stored matrix for which there may be a copy.
+#[derive(Debug)]
+struct Matrix {
+    stored: Place,
+    /// Among all such matrices.
+    number: usize,
+    columns: usize,
+}
+
 #[derive(Debug)]
 struct LayerRanges {
     attention_norm: Place,
-    q: (Place, Place),
-    k: (Place, Place),
-    v: (Place, Place),
-    o: (Place, Place),
+    q: (Matrix, Place),
+    k: (Matrix, Place),
+    v: (Matrix, Place),
+    o: (Matrix, Place),
     sinks: Place,
     experts_norm: Place,
     router: (Place, Place),
@@ -84,13 +97,20 @@ impl CpuModel {
             let range = &place.tensor.range;
             Place { shard: place.shard, range: range.start as usize..range.end as usize }
         };
-        let layers = (0..store.config().layers.len()).map(|n| LayerRanges::new(n, place)).collect();
+        let config = store.config();
+        let layers: Vec<_> = (0..config.layers.len()).map(|n| LayerRanges::new(n, config, place)).collect();
+        let head = Matrix {
+            stored: place("lm_head.weight"),
+            number: layers.len() * dense::MATRICES_A_LAYER,
+            columns: config.hidden,
+        };
         CpuModel {
-            rotation: Rotation::new(&store.config().rope, store.config().head_dim),
+            rotation: Rotation::new(&config.rope, config.head_dim),
             layers,
             embedding: place("model.embed_tokens.weight"),
             norm: place("model.norm.weight"),
-            head: place("lm_head.weight"),
+            head,
+            dense: None,
             store,
             pool,
             isa,
@@ -180,7 +200,7 @@ impl CpuModel {
         }
         if wanted > 0 {
             let t = self.normed(&self.norm, &x);
-            linear(self.compute(), self.rows(&self.head, config.hidden), None, &t, false, logits);
+            linear(self.compute(), self.matrix(&self.head), None, &t, false, logits);
         }
         each_layer(total, total)
     }
@@ -225,14 +245,14 @@ impl CpuModel {
         x: &[f32],
         kv: &mut Kv,
     ) -> Vec<f32> {
-        let GptOssConfig { hidden, head_dim, kv_heads, .. } = *self.config();
+        let GptOssConfig { head_dim, kv_heads, .. } = *self.config();
         let (query_width, kv_width) = (self.config().query_width(), self.config().kv_width());
-        let rows = x.len() / hidden;
+        let rows = x.len() / self.config().hidden;
         let t = self.normed(&layer.attention_norm, x);
-        let project = |(weight, bias): &(Place, Place), width: usize| {
+        let project = |(weight, bias): &(Matrix, Place), width: usize| {
             let mut out = vec![0.0; rows * width];
             let bias = Some(self.bf16(bias));
-            linear(self.compute(), self.rows(weight, hidden), bias, &t, false, &mut out);
+            linear(self.compute(), self.matrix(weight), bias, &t, false, &mut out);
             out
         };
         let queries = project(&layer.q, query_width);
@@ -264,7 +284,7 @@ impl CpuModel {
         let compute = self.compute();
         let (weight, bias) = &layer.o;
         let mixed = SplitRows::new(compute, mixed, config.query_width());
-        linear(compute, self.rows(weight, config.query_width()), Some(self.bf16(bias)), &mixed, true, x);
+        linear(compute, self.matrix(weight), Some(self.bf16(bias)), &mixed, true, x);
         let t = self.normed(&layer.experts_norm, x);
         let matrix =
             |(blocks, scales, bias): &'_ (Place, Place, Place), rows: usize, columns: usize| ExpertMatrix {
@@ -308,6 +328,14 @@ impl CpuModel {
         Bf16(self.bytes(place))
     }
 
+    /// From the copy if there is one.
+    fn matrix(&self, matrix: &Matrix) -> Rows<'_> {
+        match &self.dense {
+            Some(copy) => copy.rows(matrix),
+            None => self.rows(&matrix.stored, matrix.columns),
+        }
+    }
+
     fn rows(&self, place: &Place, columns: usize) -> Rows<'_> {
         Rows::Bf16 { bytes: self.bytes(place), columns }
     }
@@ -320,18 +348,22 @@ impl Weights for CpuModel {
 }
 
 impl LayerRanges {
-    fn new(layer: usize, place: impl Fn(&str) -> Place) -> LayerRanges {
+    fn new(layer: usize, config: &GptOssConfig, place: impl Fn(&str) -> Place) -> LayerRanges {
         let one = |name: &str| place(&format!("model.layers.{layer}.{name}"));
         let two = |name: &str| (one(&format!("{name}.weight")), one(&format!("{name}.bias")));
         let three = |name: &str| {
             (one(&format!("{name}_blocks")), one(&format!("{name}_scales")), one(&format!("{name}_bias")))
         };
+        let matrix = |name: &str, number: usize, columns: usize| {
+            let (stored, bias) = two(name);
+            (Matrix { stored, number: layer * dense::MATRICES_A_LAYER + number, columns }, bias)
+        };
         LayerRanges {
             attention_norm: one("input_layernorm.weight"),
-            q: two("self_attn.q_proj"),
-            k: two("self_attn.k_proj"),
-            v: two("self_attn.v_proj"),
-            o: two("self_attn.o_proj"),
+            q: matrix("self_attn.q_proj", 0, config.hidden),
+            k: matrix("self_attn.k_proj", 1, config.hidden),
+            v: matrix("self_attn.v_proj", 2, config.hidden),
+            o: matrix("self_attn.o_proj", 3, config.query_width()),
             sinks: one("self_attn.sinks"),
             experts_norm: one("post_attention_layernorm.weight"),
             router: two("mlp.router"),

@@ -5,7 +5,9 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
-use gpt_oss_cpu::{CpuModel, Isa, Kv, KvFormat, Mapped, Pool, Sequences, Span, Table};
+use gpt_oss_cpu::{
+    CpuModel, DenseBytes, Isa, Kv, KvFormat, Mapped, Pool, PrepareError, Sequences, Span, Table,
+};
 use gpt_oss_model::{Oracle, Store};
 use serde::Deserialize;
 
@@ -110,6 +112,103 @@ fn tiny_equals_the_reference() {
     Isa::ALL.iter().for_each(|isa| check_shape("tiny", *isa));
 }
 
+/// Attention and output in eight bits, against as stored, wherever an answer is given.
+#[derive(Debug)]
+struct Int8Difference {
+    /// Largest difference of any logit, and the root of their mean square, as shares of the logits' standard deviation.
+    largest: f32,
+    root: f32,
+    /// Share of the places at which the same token is the likeliest.
+    same: f32,
+}
+
+/// `conversations`: prompts and answers.
+fn int8_difference(dir: &Path, isa: Isa, conversations: &[(&[u32], &[u32])]) -> Int8Difference {
+    let stored = open(dir, isa, 2);
+    let mut copied = open(dir, isa, 2);
+    prepare(&mut copied);
+    let run = |model: &CpuModel| {
+        let mut all = Vec::new();
+        for (prompt, answer) in conversations {
+            let mut caches = Sequences::new(model.kv_shape(), 1, prompt.len() + answer.len());
+            all.extend(forward(model, &[(0, prompt, true)], &mut caches));
+            for token in *answer {
+                all.extend(forward(model, &[(0, &[*token], true)], &mut caches));
+            }
+        }
+        all
+    };
+    let (exact, got) = (run(&stored), run(&copied));
+    let mean = exact.iter().sum::<f32>() / exact.len() as f32;
+    let root = |squares: f32| (squares / exact.len() as f32).sqrt();
+    let deviation = root(exact.iter().map(|x| (x - mean).powi(2)).sum());
+    let error = root(exact.iter().zip(&got).map(|(a, b)| (a - b).powi(2)).sum());
+    let vocabulary = stored.config().vocabulary;
+    let places = || exact.chunks_exact(vocabulary).zip(got.chunks_exact(vocabulary));
+    let same = places().filter(|(a, b)| argmax(a) == argmax(b)).count();
+    Int8Difference {
+        largest: difference(&exact, &got) / deviation,
+        root: error / deviation,
+        same: same as f32 / places().count() as f32,
+    }
+}
+
+fn prepare(model: &mut CpuModel) {
+    let ok: Result<(), PrepareError<Infallible>> = model.prepare_int8(|_| Ok(()));
+    ok.unwrap();
+}
+
+/// The bounds that the README states. The largest difference is where a token goes to another expert.
+#[test]
+fn eight_bits_change_logits_by_less_than_the_stated_bound() {
+    for shape in ["nano", "tiny"] {
+        let dir = root().join("tests/fixtures/gpt-oss").join(shape);
+        let reference: Reference =
+            serde_json::from_slice(&std::fs::read(dir.join("reference.json")).unwrap()).unwrap();
+        let conversations: Vec<_> =
+            reference.prompts.iter().map(|p| (&p.token_ids[..], &p.greedy[..])).collect();
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let found = int8_difference(&dir, isa, &conversations);
+            println!("{shape} {isa:?}: {found:?}");
+            assert!(found.largest < 1.0 && found.root < 0.04, "{shape} {isa:?}: {found:?}");
+            // Not nothing: the copy is used.
+            assert!(found.root > 1e-3, "{shape} {isa:?}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn eight_bits_leave_the_demo_models_next_token_as_it_is() {
+    let dir = root().join("assets/demo-model");
+    let demo: Demo = serde_json::from_slice(&std::fs::read(dir.join("reference.json")).unwrap()).unwrap();
+    let conversations: Vec<_> =
+        demo.prompts.iter().map(|p| (&p.prompt_token_ids[..], &p.completion_token_ids[..])).collect();
+    let found = int8_difference(&dir, Isa::detect(), &conversations);
+    println!("demo: {found:?}");
+    assert!(found.root < 0.06 && found.same > 0.99, "{found:?}");
+}
+
+/// The copy and what is read besides are all there is to read.
+#[test]
+fn with_a_copy_only_the_other_weights_are_read() {
+    let mut model = open(&root().join("tests/fixtures/gpt-oss/nano"), Isa::detect(), 2);
+    let bytes = |model: &CpuModel| model.parts_read().iter().map(|(_, r)| r.len() as u64).sum::<u64>();
+    let before = bytes(&model);
+    assert_eq!(before, model.store().shards().iter().map(|s| s.as_ref().len() as u64).sum::<u64>());
+    let stop = model.prepare_int8(|_| Err("enough"));
+    assert!(matches!(stop, Err(PrepareError::Stopped("enough"))) && model.dense_copy().is_none());
+    let mut reports = Vec::new();
+    let ok: Result<(), PrepareError<Infallible>> = model.prepare_int8(|done| {
+        reports.push(done);
+        Ok(())
+    });
+    ok.unwrap();
+    let expected = DenseBytes::of(model.config());
+    assert_eq!(before - bytes(&model), expected.replaced);
+    assert_eq!(model.dense_copy().unwrap().bytes(), expected.copy);
+    assert!(reports.is_sorted() && reports.last() == Some(&expected.replaced));
+}
+
 #[derive(Deserialize)]
 struct Demo {
     prompts: Vec<DemoPrompt>,
@@ -212,8 +311,11 @@ fn keys_and_values_as_bf16_stay_near_the_oracle() {
 fn deterministic_results_have_the_same_bits_however_they_are_batched() {
     let dir = root().join("tests/fixtures/gpt-oss/tiny");
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-        for format in [KvFormat::F32, KvFormat::Bf16] {
-            let model = open(&dir, isa, 2).deterministic().with_kv_format(format);
+        for (format, int8) in [(KvFormat::F32, false), (KvFormat::Bf16, false), (KvFormat::F32, true)] {
+            let mut model = open(&dir, isa, 2).deterministic().with_kv_format(format);
+            if int8 {
+                prepare(&mut model);
+            }
             let tokens: Vec<u32> = (0..150).map(|i| (i * 37 + 11) % 1000).collect();
             let run = |chunk: usize, neighbours: usize| {
                 let mut caches = Sequences::new(model.kv_shape(), 1 + neighbours, 300);
@@ -236,7 +338,7 @@ fn deterministic_results_have_the_same_bits_however_they_are_batched() {
                 assert_eq!(
                     run(chunk, neighbours),
                     alone,
-                    "{isa:?}: chunks of {chunk}, {neighbours} neighbours"
+                    "{isa:?}, int8 {int8}: chunks of {chunk}, {neighbours} neighbours"
                 );
             }
         }
