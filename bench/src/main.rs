@@ -15,6 +15,7 @@ mod limits;
 mod path;
 mod process;
 mod record;
+mod register;
 mod repo;
 mod router;
 mod statistics;

@@ -37,18 +37,7 @@ impl Connection {
 
     /// Sends the bytes of a request and reads its answer to the end.
     pub async fn send(&mut self, request: &[u8], keep_body: bool) -> Result<Answer> {
-        self.stream.write_all(request).await.context("the request could not be sent")?;
-        let (status, mut body) = loop {
-            if let Some((used, status, body)) = head(&self.buffer[..self.filled], keep_body)? {
-                self.buffer.copy_within(used..self.filled, 0);
-                self.filled -= used;
-                break (status, body);
-            }
-            if self.filled >= HEAD_BYTES_MAX {
-                bail!("the head of the answer is longer than {HEAD_BYTES_MAX} bytes");
-            }
-            self.read().await?;
-        };
+        let (status, mut body) = self.begin(request, keep_body, || {}).await?;
         loop {
             let (used, whole) = body.feed(&self.buffer[..self.filled])?;
             self.buffer.copy_within(used..self.filled, 0);
@@ -62,20 +51,8 @@ impl Connection {
 
     /// The same, with the time at which each event of the answer came.
     pub async fn stream(&mut self, request: &[u8], now: fn() -> u64) -> Result<(u16, Vec<u64>)> {
-        self.stream.write_all(request).await.context("the request could not be sent")?;
         let mut came = now();
-        let (status, mut body) = loop {
-            if let Some((used, status, body)) = head(&self.buffer[..self.filled], false)? {
-                self.buffer.copy_within(used..self.filled, 0);
-                self.filled -= used;
-                break (status, body);
-            }
-            if self.filled >= HEAD_BYTES_MAX {
-                bail!("the head of the answer is longer than {HEAD_BYTES_MAX} bytes");
-            }
-            self.read().await?;
-            came = now();
-        };
+        let (status, mut body) = self.begin(request, false, || came = now()).await?;
         let mut times = Vec::new();
         loop {
             let (used, whole) = body.feed(&self.buffer[..self.filled])?;
@@ -87,6 +64,28 @@ impl Connection {
             }
             self.read().await?;
             came = now();
+        }
+    }
+
+    /// Sends the bytes of a request and reads the head of its answer; `came` is called whenever something of it came.
+    async fn begin(
+        &mut self,
+        request: &[u8],
+        keep_body: bool,
+        mut came: impl FnMut(),
+    ) -> Result<(u16, Body)> {
+        self.stream.write_all(request).await.context("the request could not be sent")?;
+        loop {
+            if let Some((used, status, body)) = head(&self.buffer[..self.filled], keep_body)? {
+                self.buffer.copy_within(used..self.filled, 0);
+                self.filled -= used;
+                return Ok((status, body));
+            }
+            if self.filled >= HEAD_BYTES_MAX {
+                bail!("the head of the answer is longer than {HEAD_BYTES_MAX} bytes");
+            }
+            self.read().await?;
+            came();
         }
     }
 
