@@ -133,7 +133,7 @@ impl Entry {
 }
 
 /// How many leave.
-fn retire_all(node: &Arc<Node>, entry: &Arc<Entry>, trouble: Option<Trouble>) -> usize {
+pub(super) fn retire_all(node: &Arc<Node>, entry: &Arc<Entry>, trouble: Option<Trouble>) -> usize {
     let leaving: Vec<Arc<Replica>> = entry.change(node, |entry| {
         let serving: Vec<Arc<Replica>> = entry.serving().cloned().collect();
         serving.iter().for_each(|replica| replica.set_role(ReplicaRole::Draining));

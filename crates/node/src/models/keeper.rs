@@ -16,7 +16,7 @@ use super::handover::hand_over;
 use super::launch::{Failure, Job, launch};
 use super::plan::{Step, Why, plan};
 use super::wanted::LoadSettings;
-use super::{Entry, Replica, leave, ways};
+use super::{Entry, Replica, commands, leave, ways};
 use crate::api_error::plain;
 use crate::engines::Choice;
 use crate::memory::Patience;
@@ -130,9 +130,15 @@ async fn unless_unloaded<T>(
     load: impl Future<Output = T>,
 ) -> Option<T> {
     tokio::select! {
-        done = load => return Some(done),
         // The sender lives in the entry.
         _ = unloads.changed() => {}
+        done = load => {
+            // In the very moment in which it was done: what has just joined leaves.
+            if unloads.has_changed().unwrap_or(false) {
+                commands::retire_all(node, entry, None);
+            }
+            return Some(done);
+        }
     }
     tracing::info!(model = entry.id(), "the load is called off: the model was unloaded");
     entry.change(node, |entry| {

@@ -114,8 +114,8 @@ async fn run(
 struct Submitted {
     replica: Lease,
     events: WorkerEvents,
-    /// Until its first token.
-    probation: (Pass, Option<Suspect>),
+    /// Until its first token. In this order: nobody else is alone before this one is no suspect.
+    probation: (Option<Suspect>, Pass),
 }
 
 /// Brings a request aboard. A worker that ends while the request waits before it costs the request nothing: it was on no
@@ -142,7 +142,7 @@ async fn submit(
         match replica.worker.submit(submit.clone()) {
             Ok(events) => {
                 let suspect = (worker_deaths > 0).then(|| replica.suspect(worker_deaths));
-                return Ok(Submitted { replica, events, probation: (pass, suspect) });
+                return Ok(Submitted { replica, events, probation: (suspect, pass) });
             }
             Err(WorkerError::Ended(_)) => {}
             Err(error) => return Err(of_worker(&error)),
