@@ -95,6 +95,7 @@ fn unit(isa: Isa) -> Option<Unit> {
         Isa::Scalar => None,
         Isa::Avx2 => Some(Unit::Avx2Fma),
         Isa::Avx512 => Some(Unit::Avx512Fma),
+        Isa::Avx512Bf16 => Some(Unit::Avx512Bf16),
         Isa::Neon => Some(Unit::NeonFma),
     }
 }

@@ -1,8 +1,8 @@
 //! Measures a checkpoint on this machine: load, time to first token, tokens per second, private memory.
 //!
 //! `cargo run --release -p gpt-oss-cpu --example first_token -- DIR [--name 20b] [--date D] [--commit C] [--prompt 64]
-//! [--tokens 32] [--threads N] [--isa scalar|avx2|avx512] [--deterministic yes] [--dense bf16|int8]`. The output is one
-//! JSON object a row, in the form of `bench/results`. Run it twice: the second time the disk cache is warm.
+//! [--tokens 32] [--threads N] [--isa NAME] [--activations bf16|f32] [--deterministic yes] [--dense bf16|int8]`. The
+//! output is one JSON object a row, in the form of `bench/results`. Run it twice: the second time the disk cache is warm.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use gpt_oss_cpu::mapped::TOUCH_BYTES;
-use gpt_oss_cpu::{CpuModel, DenseBytes, Isa, Mapped, Pool, PrepareError, Sequences};
+use gpt_oss_cpu::{Activations, CpuModel, DenseBytes, Isa, Mapped, Pool, PrepareError, Sequences};
 use gpt_oss_model::Store;
 
 /// Sequences of the row that decodes several at once.
@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(arguments.next().ok_or("name the folder of a checkpoint")?);
     let (mut name, mut date, mut commit) = ("20b".to_owned(), String::new(), String::new());
     let (mut prompt, mut tokens, mut isa) = (64usize, 32usize, Isa::detect());
+    let mut activations = Activations::Bf16;
     let (mut deterministic, mut int8) = (false, false);
     let mut threads = std::thread::available_parallelism()?.get();
     while let Some(key) = arguments.next() {
@@ -44,7 +45,11 @@ fn main() -> Result<(), Box<dyn Error>> {
                 _ => return Err("dense is bf16 or int8".into()),
             },
             "--isa" => {
-                isa = Isa::named(&value).ok_or("isa is scalar, avx2, avx512 or neon")?;
+                isa = Isa::named(&value).ok_or("isa is scalar, avx2, avx512, avx512bf16 or neon")?;
+            }
+            "--activations" => {
+                let known = [Activations::Bf16, Activations::F32].into_iter().find(|a| a.as_str() == value);
+                activations = known.ok_or("activations are bf16 or f32")?;
             }
             _ => return Err(format!("{key} is not an option").into()),
         }
@@ -70,6 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let load_seconds = start.elapsed().as_secs_f64();
     let read_rate = read_rate(&Pool::new(threads)?, &model);
+    model = model.with_activations(activations);
     if deterministic {
         model = model.deterministic();
     }

@@ -10,9 +10,9 @@ use gpt_oss_model::{Bf16, GptOssConfig, Store, Weights};
 
 use crate::attention::{Arithmetic, AttentionSpan, Heads, attend};
 use crate::experts::{ExpertMatrix, ExpertWeights, mix};
-use crate::kernel::{Isa, Order, Rows};
+use crate::kernel::{Activations, Isa, Order, Rows};
 use crate::kv::{Kv, KvFormat, KvShape, StoredRows, Table};
-use crate::linear::{Compute, SplitRows, linear, token_ends};
+use crate::linear::{Compute, Inputs, linear, token_ends};
 use crate::mapped::Mapped;
 use crate::math::rms_norm;
 use crate::pool::Pool;
@@ -35,6 +35,7 @@ pub struct CpuModel {
     isa: Isa,
     order: Order,
     kv_format: KvFormat,
+    activations: Activations,
 }
 
 /// Consecutive new tokens of one sequence.
@@ -116,11 +117,18 @@ impl CpuModel {
             isa,
             order: Order::Fastest,
             kv_format: KvFormat::F32,
+            activations: Activations::Bf16,
         }
     }
 
+    /// With other activations than bf16 where several rows are multiplied at once.
+    #[must_use]
+    pub fn with_activations(self, activations: Activations) -> CpuModel {
+        CpuModel { activations, ..self }
+    }
+
     /// The result of a row has the same bits whatever rows are beside it and however its sequence is cut, at the cost
-    /// of a slower single sequence with AVX-512.
+    /// of a slower single sequence with AVX-512, and of activations that are never rounded.
     #[must_use]
     pub fn deterministic(self) -> CpuModel {
         CpuModel { order: Order::Invariant, ..self }
@@ -142,6 +150,11 @@ impl CpuModel {
 
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// What activations are when several rows are multiplied at once.
+    pub fn activations(&self) -> Activations {
+        self.activations.with(self.isa, self.order)
     }
 
     pub fn threads(&self) -> usize {
@@ -283,7 +296,7 @@ impl CpuModel {
         let config = self.config();
         let compute = self.compute();
         let (weight, bias) = &layer.o;
-        let mixed = SplitRows::new(compute, mixed, config.query_width());
+        let mixed = Inputs::new(compute, mixed, config.query_width());
         linear(compute, self.matrix(weight), Some(self.bf16(bias)), &mixed, true, x);
         let t = self.normed(&layer.experts_norm, x);
         let matrix =
@@ -304,7 +317,7 @@ impl CpuModel {
     }
 
     /// The rows of `x` after a norm, ready to be multiplied.
-    fn normed(&self, weight: &Place, x: &[f32]) -> SplitRows {
+    fn normed(&self, weight: &Place, x: &[f32]) -> Inputs {
         let hidden = self.config().hidden;
         let mut out = vec![0.0; x.len()];
         self.pool.tiles(&mut out, hidden, &token_ends(x.len() / hidden), hidden, |tile| {
@@ -313,11 +326,11 @@ impl CpuModel {
                 rms_norm(&x[row * hidden..][..hidden], weight, self.config().rms_epsilon, tile.row(row));
             }
         });
-        SplitRows::new(self.compute(), &out, hidden)
+        Inputs::new(self.compute(), &out, hidden)
     }
 
     fn compute(&self) -> Compute<'_> {
-        Compute { pool: &self.pool, isa: self.isa, order: self.order }
+        Compute { pool: &self.pool, isa: self.isa, order: self.order, activations: self.activations() }
     }
 
     fn bytes(&self, place: &Place) -> &[u8] {

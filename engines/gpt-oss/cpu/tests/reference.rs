@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use gpt_oss_cpu::{
-    CpuModel, DenseBytes, Isa, Kv, KvFormat, Mapped, Pool, PrepareError, Sequences, Span, Table,
+    Activations, CpuModel, DenseBytes, Isa, Kv, KvFormat, Mapped, Pool, PrepareError, Sequences, Span, Table,
 };
 use gpt_oss_model::{Oracle, Store};
 use serde::Deserialize;
@@ -23,7 +23,7 @@ fn open(dir: &Path, isa: Isa, threads: usize) -> CpuModel {
         |name| std::fs::read(dir.join(name)),
         |name| Mapped::open(&dir.join(name)),
     );
-    CpuModel::new(store.unwrap(), Pool::new(threads).unwrap(), isa)
+    CpuModel::new(store.unwrap(), Pool::new(threads).unwrap(), isa).with_activations(Activations::F32)
 }
 
 /// Some tokens of a sequence, and whether the logits after the last are wanted.
@@ -60,19 +60,16 @@ struct Prompt {
     positions: Vec<usize>,
 }
 
-/// Logits at the recorded positions, fed in chunks that end there, and every greedy token.
-fn check_shape(shape: &str, isa: Isa) {
-    if !isa.is_available() {
-        println!("skipped: no {}", isa.as_str());
-        return;
-    }
+/// Logits at the recorded positions, fed in chunks that end there, and every greedy token. Gives the errors of all logits
+/// that were compared.
+fn compare(shape: &str, model: &CpuModel) -> Vec<f32> {
     let dir = root().join("tests/fixtures/gpt-oss").join(shape);
     let reference: Reference =
         serde_json::from_slice(&std::fs::read(dir.join("reference.json")).unwrap()).unwrap();
     let recorded = std::fs::read(dir.join("logits.safetensors")).unwrap();
     let header = model_formats::Header::parse("logits", &recorded, recorded.len() as u64).unwrap();
-    let model = open(&dir, isa, 3);
     let vocabulary = model.config().vocabulary;
+    let mut errors = Vec::new();
     for (k, prompt) in reference.prompts.iter().enumerate() {
         let range = &header.tensors[&k.to_string()].range;
         let floats = recorded[range.start as usize..range.end as usize].as_chunks::<4>().0;
@@ -82,24 +79,63 @@ fn check_shape(shape: &str, isa: Isa) {
         let mut caches = Sequences::new(model.kv_shape(), 1, tokens.len());
         let mut start = 0;
         for (position, expected) in prompt.positions.iter().zip(expected.chunks_exact(vocabulary)) {
-            let part = (0, &tokens[start..=*position], true);
-            let error = difference(&forward(&model, &[part], &mut caches), expected);
-            assert!(error < TOLERANCE, "{shape} {isa:?} {}: {position} is off by {error}", prompt.name);
+            let logits = forward(model, &[(0, &tokens[start..=*position], true)], &mut caches);
+            errors.extend(logits.iter().zip(expected).map(|(a, b)| (a - b).abs()));
             start = position + 1;
         }
 
         let mut caches = Sequences::new(model.kv_shape(), 1, tokens.len());
         let mut span = &prompt.token_ids[..];
         for (i, expected) in prompt.greedy.iter().enumerate() {
-            assert_eq!(
-                argmax(&forward(&model, &[(0, span, true)], &mut caches)),
-                *expected,
-                "{shape} {}: {i}",
-                prompt.name
-            );
+            let token = argmax(&forward(model, &[(0, span, true)], &mut caches));
+            assert_eq!(token, *expected, "{shape} {}: {i}", prompt.name);
             span = &prompt.greedy[i..=i];
         }
     }
+    errors
+}
+
+fn check_shape(shape: &str, isa: Isa) {
+    if !isa.is_available() {
+        println!("skipped: no {}", isa.as_str());
+        return;
+    }
+    let model = open(&root().join("tests/fixtures/gpt-oss").join(shape), isa, 3);
+    let error = compare(shape, &model).into_iter().fold(0.0, f32::max);
+    assert!(error < TOLERANCE, "{shape} {isa:?}: off by {error}");
+}
+
+/// With activations rounded to bf16 the logits are off by less than those of the references in bf16, which round
+/// more: there the median of the errors is 0.041 (nano) and 0.060 (tiny), their root mean square 0.10. Every greedy token
+/// is the recorded one.
+fn check_rounded(shape: &str) {
+    const MEDIAN_MAX: f32 = 0.03;
+    const RMS_MAX: f32 = 0.1;
+    let Some(model) = open_rounded(&root().join("tests/fixtures/gpt-oss").join(shape)) else { return };
+    let mut errors = compare(shape, &model);
+    errors.sort_by(f32::total_cmp);
+    let median = errors[errors.len() / 2];
+    let rms = (errors.iter().map(|e| e * e).sum::<f32>() / errors.len() as f32).sqrt();
+    assert!(median < MEDIAN_MAX && rms < RMS_MAX, "{shape}: median {median}, root mean square {rms}");
+    assert!(median > TOLERANCE, "{shape}: nothing was rounded");
+}
+
+fn open_rounded(dir: &Path) -> Option<CpuModel> {
+    if !Isa::Avx512Bf16.is_available() {
+        println!("skipped: no {}", Isa::Avx512Bf16.as_str());
+        return None;
+    }
+    Some(open(dir, Isa::Avx512Bf16, 3).with_activations(Activations::Bf16))
+}
+
+#[test]
+fn nano_with_rounded_activations_is_near_the_reference() {
+    check_rounded("nano");
+}
+
+#[test]
+fn tiny_with_rounded_activations_is_near_the_reference() {
+    check_rounded("tiny");
 }
 
 #[test]
@@ -223,19 +259,18 @@ struct DemoPrompt {
 }
 
 /// All 25 conversations of the demo model, decoded side by side in one batch.
-#[test]
-fn the_demo_model_answers_as_recorded() {
+fn check_demo(model: &CpuModel, tolerance: f32) {
     let dir = root().join("assets/demo-model");
     let demo: Demo = serde_json::from_slice(&std::fs::read(dir.join("reference.json")).unwrap()).unwrap();
     assert_eq!(demo.prompts.len(), 25);
-    let model = open(&dir, Isa::detect(), 2);
     let vocabulary = model.config().vocabulary;
     let mut caches = Sequences::new(model.kv_shape(), demo.prompts.len(), 1024);
     let mut answers: Vec<Vec<u32>> = Vec::new();
     for (sequence, prompt) in demo.prompts.iter().enumerate() {
-        let logits = forward(&model, &[(sequence, &prompt.prompt_token_ids, true)], &mut caches);
+        let logits = forward(model, &[(sequence, &prompt.prompt_token_ids, true)], &mut caches);
         for (id, expected) in &prompt.top20_at_prompt_end {
-            assert!((logits[*id] - expected).abs() < TOLERANCE, "{}: logit {id}", prompt.name);
+            let error = (logits[*id] - expected).abs();
+            assert!(error < tolerance, "{}: logit {id} is off by {error}", prompt.name);
         }
         answers.push(vec![argmax(&logits)]);
     }
@@ -249,7 +284,7 @@ fn the_demo_model_answers_as_recorded() {
         let last: Vec<[u32; 1]> = running.iter().map(|&s| [*answers[s].last().unwrap()]).collect();
         let parts: Vec<Part<'_>> =
             running.iter().zip(&last).map(|(&sequence, tokens)| (sequence, &tokens[..], true)).collect();
-        let logits = forward(&model, &parts, &mut caches);
+        let logits = forward(model, &parts, &mut caches);
         for (&s, logits) in running.iter().zip(logits.chunks_exact(vocabulary)) {
             answers[s].push(argmax(logits));
         }
@@ -257,6 +292,18 @@ fn the_demo_model_answers_as_recorded() {
     for (prompt, answer) in demo.prompts.iter().zip(&answers) {
         assert_eq!(*answer, prompt.completion_token_ids, "{}", prompt.name);
     }
+}
+
+#[test]
+fn the_demo_model_answers_as_recorded() {
+    check_demo(&open(&root().join("assets/demo-model"), Isa::detect(), 2), TOLERANCE);
+}
+
+#[test]
+fn the_demo_model_answers_as_recorded_with_rounded_activations() {
+    const ROUNDED_TOLERANCE: f32 = 0.3;
+    let Some(model) = open_rounded(&root().join("assets/demo-model")) else { return };
+    check_demo(&model, ROUNDED_TOLERANCE);
 }
 
 /// How a prompt is cut and what runs beside it makes no difference beyond rounding.

@@ -88,7 +88,9 @@ impl Engine for GptOss {
         let pool = if options.pin { Pool::pinned(threads) } else { Pool::new(threads) }.map_err(|error| {
             Status::load_failed("threads_unavailable", format!("cannot start {threads} threads: {error}"))
         })?;
-        let mut model = CpuModel::new(store, pool, options.isa).with_kv_format(options.kv_format);
+        let mut model = CpuModel::new(store, pool, options.isa)
+            .with_activations(options.activations)
+            .with_kv_format(options.kv_format);
         if options.deterministic {
             model = model.deterministic();
         }
@@ -100,10 +102,11 @@ impl Engine for GptOss {
             files::touch(&model, read, total, progress)?;
         }
         log::info(format_args!(
-            "{}: {} threads, {}, {} attention and output{}, context {}, {} sequences, {} bytes of {} KV",
+            "{}: {} threads, {}, {} activations, {} attention and output{}, context {}, {} sequences, {} bytes of {} KV",
             files.id,
             model.threads(),
             model.isa().as_str(),
+            model.activations().as_str(),
             options.dense_weights.as_str(),
             if options.deterministic { ", deterministic" } else { "" },
             limits.context_length,

@@ -113,6 +113,7 @@ impl Model for GptOssModel {
         let mut details = serde_json::json!({
             "isa": self.model.isa().as_str(),
             "kv_format": self.options.kv_format.as_str(),
+            "activations": self.model.activations().as_str(),
             "threads": self.model.threads(),
             "pinned": self.model.is_pinned(),
             "deterministic": self.options.deterministic,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine_sdk::scheduler::PREFILL_GAP_DEFAULT;
 use engine_sdk::{Settings, Status, reason};
 use gpt_oss_cpu::pool::THREADS_MAX;
-use gpt_oss_cpu::{DenseBytes, Isa, KvFormat};
+use gpt_oss_cpu::{Activations, DenseBytes, Isa, KvFormat};
 use gpt_oss_model::GptOssConfig;
 use serde_json::{Map, Value};
 
@@ -14,8 +14,10 @@ use crate::limits::KvOptions;
 /// What `options_json` may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// `isa`: "scalar", "avx2" or "avx512" instead of the best one.
+    /// `isa`: one by name instead of the best one.
     pub(crate) isa: Isa,
+    /// `activations`: whether they may be rounded to bf16 where several rows are multiplied at once.
+    pub(crate) activations: Activations,
     /// `touch`: whether a load reads all weights once, so that the first request does not wait for the disk.
     pub(crate) touch: bool,
     /// `deterministic`: the same request has the same tokens whatever else runs, was cached, or gave way.
@@ -54,7 +56,8 @@ impl DenseWeights {
 const PREFILL_GAP_MS_MAX: u64 = 60_000;
 /// Far more than any memory holds; sums of bytes stay far below 2^64.
 const KV_TOKENS_MAX: u64 = 1 << 31;
-const KNOWN: &str = "isa, touch, deterministic, prefill_gap_ms, kv_format, kv_tokens, pin, dense_weights";
+const KNOWN: &str =
+    "isa, activations, touch, deterministic, prefill_gap_ms, kv_format, kv_tokens, pin, dense_weights";
 
 impl Options {
     pub(crate) fn kv(&self) -> KvOptions {
@@ -72,6 +75,7 @@ impl Options {
         }
         let mut options = Options {
             isa: Isa::detect(),
+            activations: Activations::Bf16,
             touch: true,
             deterministic: false,
             prefill_gap: PREFILL_GAP_DEFAULT,
@@ -88,6 +92,7 @@ impl Options {
         for (key, value) in object {
             match key.as_str() {
                 "isa" => options.isa = isa(&value)?,
+                "activations" => options.activations = activations(&value)?,
                 "touch" => options.touch = flag(&key, &value)?,
                 "deterministic" => options.deterministic = flag(&key, &value)?,
                 "prefill_gap_ms" => {
@@ -150,6 +155,14 @@ fn kv_format(value: &Value) -> Result<KvFormat, Status> {
     let known = [KvFormat::F32, KvFormat::Bf16];
     let found = known.into_iter().find(|format| value.as_str() == Some(format.as_str()));
     found.ok_or_else(|| invalid("kv_format", format!("option kv_format is {value}, not one of: f32, bf16")))
+}
+
+fn activations(value: &Value) -> Result<Activations, Status> {
+    let known = [Activations::Bf16, Activations::F32];
+    let found = known.into_iter().find(|a| value.as_str() == Some(a.as_str()));
+    found.ok_or_else(|| {
+        invalid("activations", format!("option activations is {value}, not one of: bf16, f32"))
+    })
 }
 
 fn invalid(name: &str, message: String) -> Status {

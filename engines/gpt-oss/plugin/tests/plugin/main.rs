@@ -314,10 +314,11 @@ fn a_load_reports_progress_and_can_be_stopped() {
 #[test]
 fn options_are_honoured_or_refused_by_name() {
     let with = |options: &str| Settings { options_json: options.to_owned(), ..Settings::default() };
-    load(&demo(), &with(r#"{"isa":"scalar","touch":false}"#)).unwrap();
+    load(&demo(), &with(r#"{"isa":"scalar","activations":"f32","touch":false}"#)).unwrap();
     for (options, reason, named) in [
         (r#"{"speed":"fast"}"#, "unknown_option", "speed"),
         (r#"{"isa":"sse9"}"#, "invalid_settings", "isa"),
+        (r#"{"activations":"f16"}"#, "invalid_settings", "activations"),
         (r#"{"touch":1}"#, "invalid_settings", "touch"),
         (r#"{"deterministic":"yes"}"#, "invalid_settings", "deterministic"),
         (r#"{"prefill_gap_ms":0}"#, "invalid_settings", "prefill_gap_ms"),
