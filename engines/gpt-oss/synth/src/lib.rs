@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod fill;
+mod gguf;
 mod plan;
 mod shape;
 mod tokenizer;
 mod write;
 
+pub use gguf::{Dense, write_gguf};
 pub use plan::{Plan, PlannedShard};
 pub use shape::Shape;
 pub use write::{SynthError, write_checkpoint};

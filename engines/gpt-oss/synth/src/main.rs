@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use gpt_oss_synth::{Plan, Shape, write_checkpoint};
+use gpt_oss_synth::{Dense, Shape, write_checkpoint, write_gguf};
 
 /// How often a line of progress is written.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
 
-/// Write a gpt-oss checkpoint of random weights in the exact published form.
+/// Write a gpt-oss checkpoint of random weights in the exact published form, or as the file a peer reads.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Size of the model.
@@ -22,24 +22,32 @@ struct Arguments {
     /// The same seed writes the same bytes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Folder to write into; made if it is not there.
+    /// Folder to write into, made if it is not there; with --gguf the file.
     #[arg(long)]
     out: PathBuf,
+    /// Write the same weights as one GGUF file, everything but the experts in this form.
+    #[arg(long)]
+    gguf: Option<Dense>,
 }
 
 fn main() -> ExitCode {
-    let Arguments { shape, seed, out } = Arguments::parse();
+    let Arguments { shape, seed, out, gguf } = Arguments::parse();
     let start = Instant::now();
     let mut reported = start;
-    let result = write_checkpoint(shape, seed, &out, |done, total| {
+    let mut bytes = 0;
+    let progress = |done: u64, total: u64| {
+        bytes = total;
         if reported.elapsed() >= REPORT_EVERY {
             reported = Instant::now();
             say(&format!("{:.1} of {:.1} GB", done as f64 / 1e9, total as f64 / 1e9));
         }
-    });
+    };
+    let result = match gguf {
+        None => write_checkpoint(shape, seed, &out, progress),
+        Some(dense) => write_gguf(shape, seed, dense, &out, progress),
+    };
     match result {
         Ok(()) => {
-            let bytes = Plan::new(shape).file_bytes();
             let seconds = start.elapsed().as_secs_f64();
             say(&format!("{}: {:.2} GB in {seconds:.1} s", out.display(), bytes as f64 / 1e9));
             ExitCode::SUCCESS

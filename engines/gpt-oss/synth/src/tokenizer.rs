@@ -60,7 +60,7 @@ pub(crate) fn companions(shape: Shape) -> [(&'static str, Value); 2] {
 }
 
 /// Tokens in id order and the merges that make them.
-fn vocabulary(count: usize) -> (Vec<String>, Vec<[String; 2]>) {
+pub(crate) fn vocabulary(count: usize) -> (Vec<String>, Vec<[String; 2]>) {
     let mut tokens: Vec<String> = (0..=255u8).map(|byte| byte_character(byte).to_string()).collect();
     let letters: Vec<String> = LETTERS.chars().map(String::from).collect();
     let pairs: Vec<String> =

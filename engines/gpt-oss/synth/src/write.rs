@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::{Shape, tokenizer};
 
 /// Bytes made and written at a time.
-const PIECE_BYTES: usize = 4 << 20;
+pub(crate) const PIECE_BYTES: usize = 4 << 20;
 /// Room left for everything that is not weights: tokenizer.json of the large shapes has 9 MB.
 const OTHER_FILES_BYTES: u64 = 32 << 20;
 
@@ -111,7 +111,7 @@ fn pretty(value: &Value) -> String {
 
 /// Compares with the free space of the disk that `dir` is on, when the system tells which that is. Files of an earlier
 /// run that will be overwritten count as room.
-fn check_space(dir: &Path, needed: u64) -> Result<(), SynthError> {
+pub(crate) fn check_space(dir: &Path, needed: u64) -> Result<(), SynthError> {
     let Ok(free) = fs4::available_space(dir) else { return Ok(()) };
     let overwritten: u64 = fs::read_dir(dir)
         .map(|entries| entries.flatten().filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum())
