@@ -44,7 +44,13 @@ impl Client {
         if !patient {
             http = http.read_timeout(SILENCE_MAX.max(ANSWER_TIMEOUT));
         }
-        if is_loopback(&base) {
+        let loopback = match base.host() {
+            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+            Some(url::Host::Domain(name)) => name == "localhost",
+            None => false,
+        };
+        if loopback {
             // A proxy on the way to this machine itself could only be a mistake.
             http = http.no_proxy();
         }
@@ -129,16 +135,6 @@ impl Client {
             format!("the request to {} failed", self.base())
         };
         anyhow::Error::new(error.without_url()).context(what)
-    }
-}
-
-/// Whether an address is of this machine itself.
-pub fn is_loopback(address: &Url) -> bool {
-    match address.host() {
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost",
-        None => false,
     }
 }
 

@@ -115,10 +115,9 @@ async fn load(node: &Arc<Node>, entry: &Arc<Entry>) -> Result<ModelStatus, ApiEr
     timeout(LOAD_WAIT_MAX, done).await.unwrap_or_else(|_| Ok(entry.status()))
 }
 
-/// Requests that run finish; the next one loads it again. A load that goes on is called off.
+/// Requests that run finish; the next one loads it again.
 fn unload(node: &Arc<Node>, entry: &Arc<Entry>) {
     let leaving = retire_all(node, entry, None);
-    entry.unloads.send_modify(|n| *n += 1);
     tracing::info!(model = entry.id(), replicas = leaving, "the model leaves memory, as asked");
 }
 
@@ -133,7 +132,7 @@ impl Entry {
 }
 
 /// How many leave.
-pub(super) fn retire_all(node: &Arc<Node>, entry: &Arc<Entry>, trouble: Option<Trouble>) -> usize {
+fn retire_all(node: &Arc<Node>, entry: &Arc<Entry>, trouble: Option<Trouble>) -> usize {
     let leaving: Vec<Arc<Replica>> = entry.change(node, |entry| {
         let serving: Vec<Arc<Replica>> = entry.serving().cloned().collect();
         serving.iter().for_each(|replica| replica.set_role(ReplicaRole::Draining));

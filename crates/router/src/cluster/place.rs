@@ -1,14 +1,13 @@
 //! A request's place on a node, from waiting for it to giving it back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dispatch::{Refusal, Ticket, Verdict};
 use node_api::transport::NodeLink;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{Chosen, Cluster, RETRY_AFTER_SECONDS, RETRY_AFTER_SECONDS_MAX};
+use super::{Chosen, Cluster, RETRY_AFTER_SECONDS};
 use crate::error::{Failure, Retry};
 
 /// Given back when dropped, waiting or running.
@@ -103,9 +102,8 @@ impl Refused {
     /// What the caller is told.
     pub fn failure(self, cluster: &Cluster, model: &str) -> Failure {
         let busy = |message: String| {
-            let wait = cluster.lock().dispatcher.wait(cluster.now(), model);
             Failure::new(http::StatusCode::SERVICE_UNAVAILABLE, "overloaded", message)
-                .retry(Retry::After(retry_after(wait)))
+                .retry(Retry::After(RETRY_AFTER_SECONDS))
         };
         match self.0 {
             Refusal::NotReady => cluster.not_ready(model),
@@ -119,12 +117,3 @@ impl Refused {
         }
     }
 }
-
-/// Seconds after which a place may be free: the wait of those who are let in, a second at least.
-fn retry_after(wait: Option<Duration>) -> u32 {
-    let Some(wait) = wait else { return RETRY_AFTER_SECONDS };
-    u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1).min(RETRY_AFTER_SECONDS_MAX)
-}
-
-#[cfg(test)]
-mod tests;
