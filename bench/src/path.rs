@@ -9,18 +9,19 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use fixture_hub::FixtureHub;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::process::{Process, llm_router};
 use crate::record::Row;
-use crate::router::connection::{Connection, Streamed, get, post};
+use crate::register::register;
+use crate::router::connection::{Connection, post};
 use crate::statistics::{median, percentile};
-use crate::{Common, ROUNDS, repo};
+use crate::{Common, repo};
 
 /// A step of the engine: 50 tokens a second for each sequence, so that a late token is late in its own step.
 const PACE: Duration = Duration::from_millis(20);
@@ -32,9 +33,7 @@ const SETTLING_TOKENS: usize = 10;
 const LAST_EVENTS: usize = 2;
 /// A token that comes with the next one was held back. Scheduling may make one late on a busy machine; more are a fault.
 const HELD_BACK_SHARE_MAX: f64 = 0.01;
-const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const ROUND_TIMEOUT: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
 pub struct PathArguments {
@@ -59,7 +58,12 @@ async fn measure(arguments: &PathArguments, common: &Common) -> Result<Vec<Row>>
     let line: Value = serde_json::from_str(&product.first_line().await?)?;
     let url = line["url"].as_str().context("the product did not say its address")?;
     let address = url.trim_start_matches("http://").parse().context("the product's address")?;
-    register(&mut Connection::open(address).await?, arguments.streams)
+    let settings = json!({
+        "context_length": repo::CONTEXT,
+        "sequences_max": arguments.streams.max(2),
+        "options": {"step_us": PACE.as_micros() as u64},
+    });
+    register(&mut Connection::open(address).await?, Some(settings), "ready")
         .await
         .with_context(|| format!("it logged:\n{}", product.log()))?;
 
@@ -70,7 +74,7 @@ async fn measure(arguments: &PathArguments, common: &Common) -> Result<Vec<Row>>
     let request = post("/v1/completions", &body.to_string());
     let mut late_us = Vec::new();
     // The first round loads the model and warms up.
-    for round in 0..=common.rounds(ROUNDS) {
+    for round in 0..=common.rounds {
         let mut running = JoinSet::new();
         for _ in 0..arguments.streams {
             let (mut connection, request) = (Connection::open(address).await?, request.clone());
@@ -79,7 +83,7 @@ async fn measure(arguments: &PathArguments, common: &Common) -> Result<Vec<Row>>
         while let Some(one) =
             timeout(ROUND_TIMEOUT, running.join_next()).await.context("a round took too long")?
         {
-            let Streamed { status, times, .. } = one??;
+            let (status, times) = one??;
             ensure!(
                 status == 200,
                 "a stream was refused with {status}; the product logged:\n{}",
@@ -90,7 +94,7 @@ async fn measure(arguments: &PathArguments, common: &Common) -> Result<Vec<Row>>
             }
         }
     }
-    let rounds = common.rounds(ROUNDS);
+    let rounds = common.rounds;
     let name = |figure: &str| match arguments.streams {
         1 => figure.to_owned(),
         streams => format!("{figure}-{streams}"),
@@ -99,33 +103,6 @@ async fn measure(arguments: &PathArguments, common: &Common) -> Result<Vec<Row>>
         Row::new(name("event-to-socket-us"), "us", median(&mut late_us), rounds),
         Row::new(name("event-to-socket-p99-us"), "us", percentile(&mut late_us, 0.99), rounds),
     ])
-}
-
-async fn register(connection: &mut Connection, streams: u32) -> Result<()> {
-    let settings = json!({
-        "context_length": repo::CONTEXT, "sequences_max": streams.max(2), "options": {"step_us": PACE.as_micros() as u64},
-    });
-    let body = json!({"repo": repo::REPO, "format": "safetensors", "settings": settings}).to_string();
-    let answer = connection.send(&post("/api/models", &body), true).await?;
-    if !(200..300).contains(&answer.status) {
-        let words = String::from_utf8_lossy(&answer.body.unwrap_or_default()).into_owned();
-        bail!("the model was not registered ({}): {words}", answer.status);
-    }
-    let deadline = Instant::now() + READY_TIMEOUT;
-    let mut ticks = tokio::time::interval(POLL);
-    loop {
-        ticks.tick().await;
-        let answer = connection.send(&get(&format!("/api/models/{}", repo::REPO)), true).await?;
-        let model: Value = serde_json::from_slice(&answer.body.unwrap_or_default())?;
-        if model["state"] == "ready" {
-            return Ok(());
-        }
-        ensure!(
-            Instant::now() < deadline,
-            "the model was not ready in {} s: {model}",
-            READY_TIMEOUT.as_secs()
-        );
-    }
 }
 
 /// Of each token that counts, in microseconds from the beginning of its step.

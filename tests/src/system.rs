@@ -8,6 +8,7 @@ use fixture_hub::{FixtureHub, Options, Repo};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::process::runs;
 use crate::reference::DATE;
 use crate::{Api, Process, until};
 
@@ -130,6 +131,15 @@ impl System {
     pub async fn add(&self, repo: &str) -> Value {
         self.api.register(&json!({"repo": repo, "format": "safetensors"})).await.ok();
         self.api.until_ready(repo).await
+    }
+
+    /// Process id of a worker that runs. What the nodes report may be a moment old, and one of it dead.
+    pub async fn worker(&self) -> u32 {
+        until("a worker that runs", || async {
+            let workers = self.workers().await;
+            workers.iter().copied().find(|pid| runs(*pid)).ok_or(format!("{workers:?}"))
+        })
+        .await
     }
 
     /// Process ids of the workers that the nodes report.

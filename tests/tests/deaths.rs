@@ -8,6 +8,9 @@ use system_tests::process::runs;
 use system_tests::reference::MODEL;
 use system_tests::{Reference, System, repos, until};
 
+/// A model whose answers take their time.
+const SLOW: &str = "acme/slow";
+
 fn kill(pid: u32) {
     let status = Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill is there");
     assert!(status.success(), "process {pid} could not be killed");
@@ -16,25 +19,24 @@ fn kill(pid: u32) {
 async fn worker(system: &System) -> u32 {
     let body = Reference::read().prompt("hello").request();
     system.api.chat(&body).await.ok();
-    until("a worker", || async { system.workers().await.first().copied().ok_or("none".to_owned()) }).await
+    system.worker().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_worker_costs_its_requests_and_the_next_one_works() {
-    let system = System::start(vec![repos::demo()]).await;
-    system.add(MODEL).await;
-    let first = worker(&system).await;
-    // One request in flight, long enough to be still there when the worker dies.
-    let mut request = Reference::read().prompt("lighthouse").request();
-    request["stream"] = json!(true);
-    request["n"] = json!(8);
-    let url = format!("{}/v1/chat/completions", system.url);
+    let system = System::start(vec![repos::fault(SLOW, 4096, json!({"tokens_per_second": 20}))]).await;
+    system.add(SLOW).await;
+    // One request in flight; at this pace it takes a minute, so it is still there when the worker dies.
+    let prompt = "a word ".repeat(170);
+    let request = json!({"model": SLOW, "prompt": prompt, "max_tokens": prompt.len(), "temperature": 0, "stream": true});
+    let url = format!("{}/v1/completions", system.url);
     let mut reply = system.api.http().post(url).json(&request).send().await.expect("the router answers");
     assert_eq!(reply.status(), 200);
     let mut text = Vec::new();
-    while !String::from_utf8_lossy(&text).contains("\"reasoning\"") {
+    while !String::from_utf8_lossy(&text).contains("data: ") {
         text.extend(reply.chunk().await.expect("the stream goes on").expect("it has not ended"));
     }
+    let first = system.worker().await;
     kill(first);
     while let Some(part) = reply.chunk().await.expect("a stream that failed ends in order") {
         text.extend(part);
@@ -45,8 +47,9 @@ async fn a_killed_worker_costs_its_requests_and_the_next_one_works() {
     let last: serde_json::Value = serde_json::from_str(last).expect("JSON");
     assert!(last["error"]["message"].as_str().is_some_and(|m| m.contains("worker")), "{last}");
 
-    let second = worker(&system).await;
-    assert_ne!(first, second);
+    let next = json!({"model": SLOW, "prompt": "next", "max_tokens": 64, "temperature": 0});
+    assert_eq!(system.api.post("/v1/completions", &next).await.ok()["choices"][0]["text"], "next");
+    assert_ne!(first, system.worker().await);
     let node = system.node.as_ref().expect("the node was started");
     assert!(runs(node.pid()), "the node survives");
     let log = node.log();

@@ -12,8 +12,8 @@ const MODEL: &str = "acme/fault";
 const CONTEXT: u32 = 1024;
 const NODE: &str = "node";
 /// Short, so that a hang is found within a test; a busy machine pauses a worker for less.
-const PROGRESS_SECONDS: u64 = 5;
-const DECODE_SECONDS: u64 = 3;
+const PROGRESS_SECONDS: u64 = 8;
+const DECODE_SECONDS: u64 = 5;
 
 /// A system with one fault model, its rules as given.
 async fn start(fault: Value) -> System {

@@ -24,15 +24,7 @@ async fn system(faults: Value) -> System {
 /// Loads the model with a request that is answered.
 async fn loaded(system: &System) -> u32 {
     system.api.chat(&body("good")).await.ok();
-    loaded_worker(system).await
-}
-
-async fn loaded_worker(system: &System) -> u32 {
-    until("a worker that runs", || async {
-        let workers = system.workers().await;
-        workers.iter().copied().find(|pid| runs(*pid)).ok_or(format!("{workers:?}"))
-    })
-    .await
+    system.worker().await
 }
 
 fn body(text: &str) -> Value {
@@ -79,7 +71,7 @@ async fn one_that_is_stopped_goes_with_its_node() {
 async fn one_that_ignores_every_sign_of_the_end_goes_with_its_node() {
     let system = system(json!([{"at": "step", "do": "ignore_end", "prompt": "stubborn", "token": 7}])).await;
     system.api.chat(&body("stubborn")).await.ok();
-    let worker = loaded_worker(&system).await;
+    let worker = system.worker().await;
     node_killed(system, worker).await;
 }
 

@@ -29,10 +29,14 @@ async fn router_and_node_come_back_and_serve_without_the_hub() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_told_to_end_finishes_what_it_has() {
-    let mut system = System::start(vec![repos::echo(repos::ECHO)]).await;
-    system.add(repos::ECHO).await;
-    let text = "to be finished ".repeat(20);
-    let body = json!({"model": repos::ECHO, "prompt": text, "temperature": 0, "stream": true});
+    const SLOW: &str = "acme/slow";
+    let mut system = System::start(vec![repos::fault(SLOW, 1024, json!({"tokens_per_second": 40}))]).await;
+    system.add(SLOW).await;
+    // Five seconds and more: it is not finished before the node is told.
+    let text = "to be finished ".repeat(14);
+    let body = json!({
+        "model": SLOW, "prompt": text, "max_tokens": text.len(), "temperature": 0, "stream": true,
+    });
     let url = format!("{}/v1/completions", system.url);
     let mut reply = system.api.http().post(url).json(&body).send().await.expect("the router answers");
     let mut seen = Vec::new();
@@ -50,6 +54,6 @@ async fn a_node_that_is_told_to_end_finishes_what_it_has() {
     assert!(status.success(), "{status}");
     system.until_nodes(0).await;
     let refused = system.api.post("/v1/completions", &body).await;
-    refused.refused(503, &[repos::ECHO]);
+    refused.refused(503, &[SLOW]);
     assert!(refused.headers.contains_key("retry-after"));
 }

@@ -28,15 +28,6 @@ pub struct Answer {
     pub body: Option<Vec<u8>>,
 }
 
-/// An answer and when it came.
-#[derive(Debug)]
-pub struct Streamed {
-    pub status: u16,
-    /// Of each event, by the caller's clock.
-    pub times: Vec<u64>,
-    pub body: Vec<u8>,
-}
-
 impl Connection {
     pub async fn open(address: SocketAddr) -> Result<Connection> {
         let stream = TcpStream::connect(address).await.with_context(|| format!("cannot reach {address}"))?;
@@ -46,18 +37,7 @@ impl Connection {
 
     /// Sends the bytes of a request and reads its answer to the end.
     pub async fn send(&mut self, request: &[u8], keep_body: bool) -> Result<Answer> {
-        self.stream.write_all(request).await.context("the request could not be sent")?;
-        let (status, mut body) = loop {
-            if let Some((used, status, body)) = head(&self.buffer[..self.filled], keep_body)? {
-                self.buffer.copy_within(used..self.filled, 0);
-                self.filled -= used;
-                break (status, body);
-            }
-            if self.filled >= HEAD_BYTES_MAX {
-                bail!("the head of the answer is longer than {HEAD_BYTES_MAX} bytes");
-            }
-            self.read().await?;
-        };
+        let (status, mut body) = self.begin(request, keep_body, || {}).await?;
         loop {
             let (used, whole) = body.feed(&self.buffer[..self.filled])?;
             self.buffer.copy_within(used..self.filled, 0);
@@ -70,21 +50,9 @@ impl Connection {
     }
 
     /// The same, with the time at which each event of the answer came.
-    pub async fn stream(&mut self, request: &[u8], now: fn() -> u64) -> Result<Streamed> {
-        self.stream.write_all(request).await.context("the request could not be sent")?;
+    pub async fn stream(&mut self, request: &[u8], now: fn() -> u64) -> Result<(u16, Vec<u64>)> {
         let mut came = now();
-        let (status, mut body) = loop {
-            if let Some((used, status, body)) = head(&self.buffer[..self.filled], true)? {
-                self.buffer.copy_within(used..self.filled, 0);
-                self.filled -= used;
-                break (status, body);
-            }
-            if self.filled >= HEAD_BYTES_MAX {
-                bail!("the head of the answer is longer than {HEAD_BYTES_MAX} bytes");
-            }
-            self.read().await?;
-            came = now();
-        };
+        let (status, mut body) = self.begin(request, false, || came = now()).await?;
         let mut times = Vec::new();
         loop {
             let (used, whole) = body.feed(&self.buffer[..self.filled])?;
@@ -92,10 +60,32 @@ impl Connection {
             self.filled -= used;
             times.resize(usize::try_from(body.events)?, came);
             if whole {
-                return Ok(Streamed { status, times, body: body.kept.unwrap_or_default() });
+                return Ok((status, times));
             }
             self.read().await?;
             came = now();
+        }
+    }
+
+    /// Sends the bytes of a request and reads the head of its answer; `came` is called whenever something of it came.
+    async fn begin(
+        &mut self,
+        request: &[u8],
+        keep_body: bool,
+        mut came: impl FnMut(),
+    ) -> Result<(u16, Body)> {
+        self.stream.write_all(request).await.context("the request could not be sent")?;
+        loop {
+            if let Some((used, status, body)) = head(&self.buffer[..self.filled], keep_body)? {
+                self.buffer.copy_within(used..self.filled, 0);
+                self.filled -= used;
+                return Ok((status, body));
+            }
+            if self.filled >= HEAD_BYTES_MAX {
+                bail!("the head of the answer is longer than {HEAD_BYTES_MAX} bytes");
+            }
+            self.read().await?;
+            came();
         }
     }
 

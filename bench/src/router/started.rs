@@ -1,23 +1,20 @@
 //! The router under test: its process, the model it serves, and the requests it gets.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use fixture_hub::FixtureHub;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::time::Instant;
 
-use super::connection::{Connection, get, post};
+use super::connection::{Connection, post};
 use super::{STREAM_TOKENS, Scenario, stand_in};
 use crate::affinity::Cores;
 use crate::process::{Process, llm_router};
+use crate::register::register;
 use crate::{Common, repo};
 
-const READY_TIMEOUT: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(50);
 /// In the body of a request that wants a stream, and in no other.
 pub const STREAMED: &str = r#""stream":true"#;
 
@@ -48,31 +45,9 @@ impl Router {
         let address = url.trim_start_matches("http://").parse().context("the router's address")?;
         stand_in::join(&url, "bench-join-secret").await?;
         let router = Router { address, process, _hub: hub, _folder: folder };
-        router.register().await.with_context(|| router.log())?;
+        let mut connection = Connection::open(address).await?;
+        register(&mut connection, None, "loaded").await.with_context(|| router.log())?;
         Ok(router)
-    }
-
-    async fn register(&self) -> Result<()> {
-        let mut connection = Connection::open(self.address).await?;
-        let body = json!({"repo": repo::REPO, "format": "safetensors"}).to_string();
-        let answer = connection.send(&post("/api/models", &body), true).await?;
-        if !(200..300).contains(&answer.status) {
-            let words = String::from_utf8_lossy(&answer.body.unwrap_or_default()).into_owned();
-            bail!("the model was not registered ({}): {words}", answer.status);
-        }
-        let deadline = Instant::now() + READY_TIMEOUT;
-        let mut ticks = tokio::time::interval(POLL);
-        loop {
-            ticks.tick().await;
-            let answer = connection.send(&get(&format!("/api/models/{}", repo::REPO)), true).await?;
-            let model: Value = serde_json::from_slice(&answer.body.unwrap_or_default())?;
-            if model["state"] == "loaded" {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("the model was not ready in {} s: {model}", READY_TIMEOUT.as_secs());
-            }
-        }
     }
 
     pub fn log(&self) -> String {

@@ -44,13 +44,7 @@ impl Client {
         if !patient {
             http = http.read_timeout(SILENCE_MAX.max(ANSWER_TIMEOUT));
         }
-        let loopback = match base.host() {
-            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-            Some(url::Host::Domain(name)) => name == "localhost",
-            None => false,
-        };
-        if loopback {
+        if is_loopback(&base) {
             // A proxy on the way to this machine itself could only be a mistake.
             http = http.no_proxy();
         }
@@ -135,6 +129,16 @@ impl Client {
             format!("the request to {} failed", self.base())
         };
         anyhow::Error::new(error.without_url()).context(what)
+    }
+}
+
+/// Whether an address is of this machine itself.
+pub fn is_loopback(address: &Url) -> bool {
+    match address.host() {
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
     }
 }
 

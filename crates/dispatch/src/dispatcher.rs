@@ -306,6 +306,18 @@ impl Dispatcher {
         self.waiting
     }
 
+    /// How long a request for the model waits for its place these days: as long as the one that was sent last, or as long
+    /// as the one that is next by now. `None`: none has been sent yet.
+    pub fn wait(&self, now: Duration, model: &str) -> Option<Duration> {
+        let model = self.models.get(model)?;
+        let next = model.queue.first().and_then(|ticket| self.requests.get(ticket));
+        let by_now = match next.map(|request| &request.phase) {
+            Some(Phase::Waiting { since, .. }) => now.saturating_sub(*since),
+            _ => Duration::ZERO,
+        };
+        model.waited.map(|waited| waited.max(by_now))
+    }
+
     /// Requests for a model that a node has.
     pub fn running(&self, node: &str, model: &str) -> u32 {
         self.models.get(model).and_then(|m| m.hosts.get(node)).map_or(0, |h| h.running)
@@ -325,8 +337,11 @@ impl Dispatcher {
             model.queue.pop_first();
             self.waiting -= 1;
             let running = Phase::Running { node: Arc::clone(&node), connection, begun: false };
-            if let Phase::Waiting { alarm: Some(at), .. } = std::mem::replace(&mut request.phase, running) {
-                self.alarms.remove(&(at, Alarm::Request(ticket)));
+            if let Phase::Waiting { since, alarm } = std::mem::replace(&mut request.phase, running) {
+                model.waited = Some(now.saturating_sub(since));
+                if let Some(at) = alarm {
+                    self.alarms.remove(&(at, Alarm::Request(ticket)));
+                }
             }
             let worker_deaths = request.history.worker_deaths;
             decisions.push(Decision::Send { ticket, node, worker_deaths });

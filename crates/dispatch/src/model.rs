@@ -22,6 +22,8 @@ pub(crate) struct Model {
     pub fresh: Vec<Ticket>,
     /// When a load was last seen to move.
     pub progress_at: Duration,
+    /// How long the request that was sent last had waited for its place.
+    pub waited: Option<Duration>,
     /// Since when no node takes requests for it.
     pub hostless_since: Option<Duration>,
     /// It is on the list of models to look at.

@@ -21,7 +21,7 @@ mod ways;
 pub use commands::{engines, model};
 pub use entry::Entry;
 pub use lease::{Lease, LeaseEvent};
-pub use replica::Replica;
+pub use replica::{Replica, Suspect};
 pub use tenants::Replicas;
 
 use std::collections::BTreeMap;

@@ -24,8 +24,10 @@ use time::OffsetDateTime;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// What `Retry-After` says of a model that is on its way and of a router that is full.
+/// What `Retry-After` says of a model that is on its way, and of a queue of which nobody knows yet how long one waits in it.
 pub const RETRY_AFTER_SECONDS: u32 = 5;
+/// What it says of a queue in which one waits longer than this; a caller who stays away for more misses a place that is free.
+pub const RETRY_AFTER_SECONDS_MAX: u32 = 60;
 
 pub struct Cluster {
     inner: Mutex<Inner>,
@@ -59,6 +61,26 @@ struct Node {
     connected_since: OffsetDateTime,
     last_heard: Instant,
     status: Option<NodeStatus>,
+}
+
+impl Inner {
+    /// Why no node takes requests, when none does.
+    fn nobody_serves(&self) -> &'static str {
+        let draining = |n: &Node| n.status.as_ref().is_some_and(|s| s.draining);
+        match self.nodes.values().filter(|n| draining(n)).count() {
+            _ if self.nodes.is_empty() => "no node is connected",
+            0 => "the connected nodes are still joining",
+            ending if ending == self.nodes.len() => "the connected nodes are ending",
+            _ => "the connected nodes are joining or ending",
+        }
+    }
+}
+
+impl Node {
+    /// It has told its state and is not ending.
+    fn serves(&self) -> bool {
+        self.status.as_ref().is_some_and(|s| !s.draining)
+    }
 }
 
 /// The node a request was given to.

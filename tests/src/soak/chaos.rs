@@ -18,7 +18,7 @@ const PAUSE_MS: std::ops::Range<u64> = 200..1500;
 /// An engine that is switched off stays so, as long.
 const OFF_MS: std::ops::Range<u64> = 0..300;
 /// A node that was restarted is waited for before the next one is: all of them gone is another test.
-const NODE_BACK_MAX: Duration = Duration::from_secs(60);
+const NODE_BACK_MAX: Duration = Duration::from_secs(110);
 /// A reload in the run of reloads is one of a new folder this often; the others are of the same version.
 const FOLDER_EVERY: u64 = 20;
 

@@ -73,8 +73,8 @@ impl Scene {
             engines_dir: self.engines_dir.clone(),
             settings: [
                 ("LLM_ROUTER_SIMULATED_DEVICES", SIMULATED_DEVICE),
-                ("LLM_ROUTER_WATCHDOG_PROGRESS_SECONDS", "4"),
-                ("LLM_ROUTER_WATCHDOG_DECODE_SECONDS", "2"),
+                ("LLM_ROUTER_WATCHDOG_PROGRESS_SECONDS", "6"),
+                ("LLM_ROUTER_WATCHDOG_DECODE_SECONDS", "4"),
                 ("LLM_ROUTER_MINIMUM_STAY_SECONDS", "2"),
                 ("LLM_ROUTER_NODE_DRAIN_SECONDS", "5"),
             ]

@@ -357,3 +357,19 @@ fn a_request_is_tried_as_often_as_is_said_and_no_more() {
     }
     assert_eq!(d.failed(at(now), ticket, Failure::NobodyDied), Verdict::TriedOften);
 }
+
+#[test]
+fn the_wait_of_a_queue_is_that_of_the_last_that_was_sent_or_of_the_next() {
+    let mut d = with(&[("a", loaded(1))]);
+    assert_eq!(d.wait(at(0), "m"), None, "none was sent");
+    let mut running: Vec<Ticket> = (0..=SURPLUS).map(|_| send(&mut d, 0, "a")).collect();
+    assert_eq!(d.wait(at(0), "m"), Some(at(0)));
+    wait(&mut d, 1000);
+    wait(&mut d, 2000);
+    assert_eq!(d.wait(at(2500), "m"), Some(at(1500)), "the next has waited so long already");
+    d.finish(running.pop().unwrap());
+    assert_eq!(sent(&d.poll(at(5000))), ["a"]);
+    assert_eq!(d.wait(at(5000), "m"), Some(at(4000)), "as long as the one that was sent");
+    assert_eq!(d.wait(at(9000), "m"), Some(at(7000)));
+    assert_eq!(d.wait(at(9000), "other"), None);
+}

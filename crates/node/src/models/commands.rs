@@ -115,9 +115,10 @@ async fn load(node: &Arc<Node>, entry: &Arc<Entry>) -> Result<ModelStatus, ApiEr
     timeout(LOAD_WAIT_MAX, done).await.unwrap_or_else(|_| Ok(entry.status()))
 }
 
-/// Requests that run finish; the next one loads it again.
+/// Requests that run finish; the next one loads it again. A load that goes on is called off.
 fn unload(node: &Arc<Node>, entry: &Arc<Entry>) {
     let leaving = retire_all(node, entry, None);
+    entry.unloads.send_modify(|n| *n += 1);
     tracing::info!(model = entry.id(), replicas = leaving, "the model leaves memory, as asked");
 }
 
@@ -132,7 +133,7 @@ impl Entry {
 }
 
 /// How many leave.
-fn retire_all(node: &Arc<Node>, entry: &Arc<Entry>, trouble: Option<Trouble>) -> usize {
+pub(super) fn retire_all(node: &Arc<Node>, entry: &Arc<Entry>, trouble: Option<Trouble>) -> usize {
     let leaving: Vec<Arc<Replica>> = entry.change(node, |entry| {
         let serving: Vec<Arc<Replica>> = entry.serving().cloned().collect();
         serving.iter().for_each(|replica| replica.set_role(ReplicaRole::Draining));

@@ -33,6 +33,8 @@ pub struct Entry {
     pub(super) wake: Notify,
     /// For those who prepare its files: engines or settings have changed, or the files are suspect.
     pub(super) look_again: Notify,
+    /// For a load that goes on: counts the times an operator wanted the model out of memory.
+    pub(super) unloads: watch::Sender<u64>,
     /// For requests that wait: counts the changes they should look at.
     pub(super) changed: watch::Sender<u64>,
     state: Mutex<EntryState>,
@@ -215,6 +217,7 @@ impl Entry {
             dropped: CancellationToken::new(),
             wake: Notify::new(),
             look_again: Notify::new(),
+            unloads: watch::Sender::new(0),
             changed: watch::Sender::new(0),
             state: Mutex::new(EntryState {
                 settings,

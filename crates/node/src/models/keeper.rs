@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use node_api::{Handover, ReplicaRole};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::entry::{Order, Trouble};
@@ -16,7 +16,8 @@ use super::handover::hand_over;
 use super::launch::{Failure, Job, launch};
 use super::plan::{Step, Why, plan};
 use super::wanted::LoadSettings;
-use super::{Entry, Replica, leave, ways};
+use super::{Entry, Replica, commands, leave, ways};
+use crate::api_error::plain;
 use crate::engines::Choice;
 use crate::memory::Patience;
 use crate::node::Node;
@@ -26,6 +27,7 @@ use crate::worker::{EndCause, WorkerEnd};
 pub const EXTRA_PAUSE: Duration = Duration::from_secs(60);
 /// Until another attempt at a new worker for an old one, after one that failed.
 const UPKEEP_PAUSE: Duration = Duration::from_secs(600);
+const CALLED_OFF: &str = "the load was called off: an operator unloaded the model";
 /// For workers to end in order when their node ends: as long as a step may stand still.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -63,16 +65,29 @@ async fn keep(node: &Arc<Node>, entry: &Arc<Entry>) {
             }
             replies.push(reply);
         }
+        // What is unloaded from here on is not loaded by what is decided here.
+        let mut unloads = entry.unloads.subscribe();
         let view = entry.view(node);
         match plan(&view, Instant::now()) {
-            Step::Load => match unmeasured(entry) {
-                Some(choice) => measure(node, entry, choice).await,
-                None => load(node, entry, false).await,
-            },
-            Step::LoadMore => load(node, entry, true).await,
+            Step::Load => {
+                let load = async {
+                    match unmeasured(entry) {
+                        Some(choice) => measure(node, entry, choice).await,
+                        None => load(node, entry, false).await,
+                    }
+                };
+                unless_unloaded(node, entry, &mut unloads, load).await;
+            }
+            Step::LoadMore => {
+                unless_unloaded(node, entry, &mut unloads, load(node, entry, true)).await;
+            }
             Step::HandOver { place, why } => {
                 let Some(old) = serving(entry, place) else { continue };
-                let report = hand_over(node, entry, &old, why).await;
+                let handing_over = hand_over(node, entry, &old, why);
+                let report = match unless_unloaded(node, entry, &mut unloads, handing_over).await {
+                    Some(report) => report,
+                    None => called_off(node, entry, &old),
+                };
                 if why == Why::Upkeep && !report.done {
                     entry.lock().upkeep_at = Some(Instant::now() + UPKEEP_PAUSE);
                 }
@@ -103,6 +118,47 @@ async fn keep(node: &Arc<Node>, entry: &Arc<Entry>) {
                 }
             }
         }
+    }
+}
+
+/// `None`: an operator wanted the model out of memory meanwhile. The worker that was on its way is killed, those who waited
+/// for it are told, and their routers send them again.
+async fn unless_unloaded<T>(
+    node: &Arc<Node>,
+    entry: &Arc<Entry>,
+    unloads: &mut watch::Receiver<u64>,
+    load: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        // The sender lives in the entry.
+        _ = unloads.changed() => {}
+        done = load => {
+            // In the very moment in which it was done: what has just joined leaves.
+            if unloads.has_changed().unwrap_or(false) {
+                commands::retire_all(node, entry, None);
+            }
+            return Some(done);
+        }
+    }
+    tracing::info!(model = entry.id(), "the load is called off: the model was unloaded");
+    entry.change(node, |entry| {
+        entry.starting = None;
+        entry.load_failures += 1;
+        entry.load_error = plain(503, "load_called_off", CALLED_OFF, true);
+    });
+    None
+}
+
+/// Of a hand-over in whose middle the model was unloaded. The old worker leaves too, however far it was.
+fn called_off(node: &Arc<Node>, entry: &Arc<Entry>, old: &Arc<Replica>) -> Handover {
+    leave::later(node, entry, Arc::clone(old));
+    Handover {
+        model: entry.id().to_owned(),
+        from: old.label(),
+        to: old.label(),
+        done: false,
+        reason: Some(CALLED_OFF.to_owned()),
+        pause_ms: 0,
     }
 }
 
@@ -183,8 +239,8 @@ async fn load(node: &Arc<Node>, entry: &Arc<Entry>, more: bool) {
             patience: if more { Patience::Now } else { Patience::Wait },
             ahead: false,
             keep: Vec::new(),
-            // After deaths in a row it has to show that it lives.
-            trial: state.failures.is_loop(),
+            // After a death it has to show that it lives: then the next death is known not to be its own fault.
+            trial: state.failures.any(),
             measure: false,
         }
     };
@@ -235,11 +291,15 @@ fn died(node: &Arc<Node>, entry: &Arc<Entry>, replica: &Arc<Replica>, end: &Work
     entry.change(node, |entry| {
         entry.replicas.retain(|other| !Arc::ptr_eq(other, replica));
         // One that was leaving anyway has a successor.
-        if end.cause != EndCause::Asked && replica.role() == ReplicaRole::Serving {
-            entry.failures.note(Instant::now());
-            if entry.failures.is_loop() {
-                entry.trouble = Some(Trouble { reason: end.reason.to_string(), retrying: true });
-            }
+        if end.cause == EndCause::Asked || replica.role() != ReplicaRole::Serving {
+            return;
+        }
+        if let Some(deaths_before) = replica.blamed() {
+            return entry.failures.blame(deaths_before);
+        }
+        entry.failures.note(Instant::now());
+        if entry.failures.is_loop() {
+            entry.trouble = Some(Trouble { reason: end.reason.to_string(), retrying: true });
         }
     });
     drop(replica.release());

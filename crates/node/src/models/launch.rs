@@ -126,7 +126,8 @@ pub(super) async fn launch(node: &Arc<Node>, entry: &Arc<Entry>, job: &Job) -> R
     let reservation = aboard.reservation.take();
     match (loaded, reservation) {
         (Ok((loaded, choice)), Some(reservation)) => {
-            Ok(Replica::new(Parts { worker, loaded, choice, settings: job.settings.clone(), reservation }))
+            let (settings, works) = (job.settings.clone(), job.trial || job.measure);
+            Ok(Replica::new(Parts { worker, loaded, choice, settings, reservation, works }))
         }
         (Ok(_), None) => unreachable!("what is loaded was granted room"),
         (Err(failure), reservation) => {

@@ -1,7 +1,7 @@
 //! A model in a worker, and how much it is used.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine_protocol::Loaded;
@@ -27,6 +27,10 @@ pub struct Replica {
     /// Held shared by a request from its submit until its first token, alone by one that has seen workers die: the next
     /// death then names the culprit. Fair: who waits is overtaken by nobody.
     pub gate: Arc<RwLock<()>>,
+    /// Deaths that the request which is alone before its first token has seen; 0: no request is.
+    suspect: Arc<AtomicU32>,
+    /// It has given a token.
+    works: AtomicBool,
     pub(super) choice: Choice,
     /// What it was loaded with, to see whether new settings need a new load.
     pub(super) settings: LoadSettings,
@@ -56,6 +60,25 @@ pub(super) struct Parts {
     pub choice: Choice,
     pub settings: LoadSettings,
     pub reservation: Reservation,
+    /// It has given a token already.
+    pub works: bool,
+}
+
+/// A request that has seen workers die is on a worker, and nobody else there has yet to begin. If the worker dies before this
+/// is dropped, the request is to blame.
+#[derive(Debug)]
+pub struct Suspect {
+    deaths: Arc<AtomicU32>,
+    worker: Arc<Worker>,
+}
+
+impl Drop for Suspect {
+    fn drop(&mut self) {
+        // Whoever looks at the death may come later.
+        if self.worker.ended().borrow().is_none() {
+            self.deaths.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Replica {
@@ -67,6 +90,8 @@ impl Replica {
             engine: manifest.id.clone(),
             engine_version: manifest.version.clone(),
             gate: Arc::default(),
+            suspect: Arc::default(),
+            works: AtomicBool::new(parts.works),
             choice: parts.choice,
             settings: parts.settings,
             loaded_at: Instant::now(),
@@ -98,6 +123,24 @@ impl Replica {
 
     pub fn is_dead(&self) -> bool {
         self.worker.ended().borrow().is_some()
+    }
+
+    /// A request that has seen so many workers die was just submitted, alone in its probation; kept until it has begun.
+    pub fn suspect(&self, worker_deaths: u32) -> Suspect {
+        self.suspect.store(worker_deaths, Ordering::Relaxed);
+        Suspect { deaths: Arc::clone(&self.suspect), worker: Arc::clone(&self.worker) }
+    }
+
+    /// It gave a token.
+    pub fn worked(&self) {
+        self.works.store(true, Ordering::Relaxed);
+    }
+
+    /// Of a dead one: how many deaths the request had seen before that is to blame for this one. `None`: nobody is, or the
+    /// worker has never done anything else than die.
+    pub(super) fn blamed(&self) -> Option<u32> {
+        let deaths = Some(self.suspect.load(Ordering::Relaxed)).filter(|deaths| *deaths > 0);
+        deaths.filter(|_| self.works.load(Ordering::Relaxed))
     }
 
     /// Requests that hold a lease on it.

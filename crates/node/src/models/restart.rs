@@ -13,7 +13,8 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A failure this long ago is no part of a row.
 pub const FORGET_AFTER: Duration = Duration::from_secs(600);
 
-/// Failures of one model's workers in a row: a request that came to its end in order breaks it.
+/// Failures of one model's workers in a row: a request that came to its end in order breaks it. A death that one request is to
+/// blame for is none of the workers'.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Failures {
     count: u32,
@@ -26,6 +27,17 @@ impl Failures {
             self.count = 0;
         }
         *self = Failures { count: self.count.saturating_add(1), last: Some(now) };
+    }
+
+    /// A request was alone on a worker that had worked, and the worker died: this death does not count, and those of the
+    /// workers that died with the same request before count no longer.
+    pub fn blame(&mut self, deaths_before: u32) {
+        self.count = self.count.saturating_sub(deaths_before);
+    }
+
+    /// A worker failed, and none has proved since that it was for no reason of its own.
+    pub fn any(&self) -> bool {
+        self.count > 0
     }
 
     /// So many that the model is not ready until a worker has proved itself.

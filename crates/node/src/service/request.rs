@@ -17,7 +17,7 @@ use super::convert::{literal, prompt, sampling, token};
 use super::place::Place;
 use super::probation::{self, Pass};
 use crate::api_error::{of_end, of_status, of_worker, plain};
-use crate::models::{Entry, Lease, LeaseEvent, Replica};
+use crate::models::{Entry, Lease, LeaseEvent, Replica, Suspect};
 use crate::node::Node;
 use crate::worker::{WorkerError, WorkerEvents};
 
@@ -114,8 +114,8 @@ async fn run(
 struct Submitted {
     replica: Lease,
     events: WorkerEvents,
-    /// Until its first token.
-    pass: Pass,
+    /// Until its first token. In this order: nobody else is alone before this one is no suspect.
+    probation: (Option<Suspect>, Pass),
 }
 
 /// Brings a request aboard. A worker that ends while the request waits before it costs the request nothing: it was on no
@@ -140,7 +140,10 @@ async fn submit(
         let replica = wait.lease().await?;
         let Some(pass) = wait.turn(&replica).await? else { continue };
         match replica.worker.submit(submit.clone()) {
-            Ok(events) => return Ok(Submitted { replica, events, pass }),
+            Ok(events) => {
+                let suspect = (worker_deaths > 0).then(|| replica.suspect(worker_deaths));
+                return Ok(Submitted { replica, events, probation: (suspect, pass) });
+            }
             Err(WorkerError::Ended(_)) => {}
             Err(error) => return Err(of_worker(&error)),
         }
@@ -208,8 +211,8 @@ impl Wait<'_> {
 
 /// Passes events on to the end; how many tokens there were.
 async fn follow(submitted: Submitted, sender: &mpsc::Sender<GenerateEvent>) -> Result<u32, ApiError> {
-    let Submitted { replica, mut events, pass } = submitted;
-    let mut pass = Some(pass);
+    let Submitted { replica, mut events, probation } = submitted;
+    let mut probation = Some(probation);
     let mut tokens = 0;
     while let Some(event) = events.next().await {
         let event = match event {
@@ -222,7 +225,9 @@ async fn follow(submitted: Submitted, sender: &mpsc::Sender<GenerateEvent>) -> R
             },
             Ok(EventKind::Token(token)) => {
                 // From here on it is known not to be what kills a worker at once.
-                pass = None;
+                if probation.take().is_some() {
+                    replica.worked();
+                }
                 tokens += 1;
                 GenerateEvent::Token(self::token(token))
             }
@@ -245,6 +250,6 @@ async fn follow(submitted: Submitted, sender: &mpsc::Sender<GenerateEvent>) -> R
             return Ok(tokens);
         }
     }
-    drop(pass);
+    drop(probation);
     Err(plain(500, "events_ended", "the worker's events ended without an end", false))
 }

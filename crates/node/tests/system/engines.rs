@@ -13,7 +13,7 @@ async fn engine(lab: &Fault, version: &str, wanted: impl Fn(&EngineSummary) -> b
     let find = |engines: &[EngineSummary]| {
         engines.iter().find(|e| e.id == "fault" && e.version == version && wanted(e)).cloned()
     };
-    let status = lab.status(&format!("fault {version}"), |s| find(&s.engines).is_some()).await;
+    let status = lab.until(&format!("fault {version}"), |s| find(&s.engines).is_some()).await;
     find(&status.engines).unwrap()
 }
 
@@ -34,7 +34,7 @@ async fn a_version_that_arrives_is_listed_with_its_hash_beside_the_old_one_and_l
     assert_eq!(new.sha256.len(), 64);
     assert_ne!(new.sha256, old.sha256);
     std::fs::remove_dir_all(folder).unwrap();
-    lab.status("it is gone", |s| !s.engines.iter().any(|e| e.version == "0.2.0")).await;
+    lab.until("it is gone", |s| !s.engines.iter().any(|e| e.version == "0.2.0")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,9 +51,9 @@ async fn a_library_changed_in_place_is_refused_and_the_known_one_goes_on() {
     assert!(reason.contains("changed in place") && reason.contains("new version"), "{reason}");
     let still = engine(&lab, "0.1.0", |e| e.state == EngineState::Available).await;
     assert_eq!(still.sha256, old.sha256);
-    let reply = collect(lab.rig.link.generate(&lab.ask("hello")).await.unwrap()).await;
+    let reply = lab.ask("hello").await;
     assert_eq!(reply.text, "hello", "{reply:?}");
-    let status = lab.status("a replica", |s| s.models.iter().any(|m| !m.replicas.is_empty())).await;
+    let status = lab.until("a replica", |s| s.models.iter().any(|m| !m.replicas.is_empty())).await;
     assert_eq!(status.models[0].replicas[0].library_sha256, old.sha256);
 }
 

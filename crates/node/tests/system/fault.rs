@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use engine_testkit::build::install_engine;
 use fixture_hub::Repo;
-use model_manifest::Source;
+use model_manifest::{Manifest, Source};
 use node::{Config, WatchdogLimits};
 use node_api::{GenerateRequest, ModelSettings, ModelState, NodeStatus};
 use serde_json::Value;
 
-use crate::support::{Rig, files, manifest, request, rig_with, sha256, within};
+use crate::support::{Reply, Rig, collect, files, manifest, request, rig_with, sha256, within};
 
 pub const MODEL: &str = "org/fault";
 
 pub struct Fault {
     pub rig: Rig,
+    pub manifest: Manifest,
     pub fingerprint: String,
     /// The directory of engines.
     pub engines: PathBuf,
@@ -23,6 +24,13 @@ pub struct Fault {
 
 /// `options` is what the engine's options say, see `engines/fault`.
 pub async fn fault(options: Value, change: impl FnOnce(&mut Config)) -> Fault {
+    let options = options.as_object().unwrap().clone();
+    let settings = ModelSettings { sequences_max: Some(8), options, ..ModelSettings::default() };
+    fault_with(settings, change).await
+}
+
+/// The same with these settings of the model.
+pub async fn fault_with(settings: ModelSettings, change: impl FnOnce(&mut Config)) -> Fault {
     let mut engines = PathBuf::new();
     let rig = rig_with(|config| {
         engines = config.engine_dirs[0].clone();
@@ -30,25 +38,29 @@ pub async fn fault(options: Value, change: impl FnOnce(&mut Config)) -> Fault {
         change(config);
     })
     .await;
+    let manifest = fault_model(&rig, MODEL);
+    let fingerprint = rig.put(&manifest, settings).await;
+    rig.wait_for("ready", ModelState::is_ready).await;
+    Fault { rig, manifest, fingerprint, engines }
+}
+
+/// A model of the engine that misbehaves; its files are on the hub.
+pub fn fault_model(rig: &Rig, id: &str) -> Manifest {
     let config = br#"{"model_type": "fault", "max_position_embeddings": 4096}"#.to_vec();
     let bytes_of = |name: &str, bytes: Vec<u8>| if name == "config.json" { config.clone() } else { bytes };
     let repo = files()
         .into_iter()
-        .fold(Repo::new(MODEL), |repo, (name, _, bytes)| repo.file(name, bytes_of(name, bytes)));
-    let source = Source::Hub { repo: MODEL.into(), revision: "main".into(), commit: repo.commit() };
+        .fold(Repo::new(id), |repo, (name, _, bytes)| repo.file(name, bytes_of(name, bytes)));
+    let source = Source::Hub { repo: id.into(), revision: "main".into(), commit: repo.commit() };
     rig.hub.push(repo);
     let mut manifest = manifest(source);
-    manifest.id = MODEL.into();
+    manifest.id = id.into();
     manifest.architecture = "fault".into();
     manifest.runtimes = vec!["fault".into()];
     for file in manifest.files.iter_mut().filter(|file| file.name == "config.json") {
         (file.size, file.sha256) = (config.len() as u64, sha256(&config));
     }
-    let options = options.as_object().unwrap().clone();
-    let settings = ModelSettings { sequences_max: Some(8), options, ..ModelSettings::default() };
-    let fingerprint = rig.put(&manifest, settings).await;
-    rig.wait_for("ready", ModelState::is_ready).await;
-    Fault { rig, fingerprint, engines }
+    manifest
 }
 
 /// Limits short enough for a test, long enough for a machine that does other things too.
@@ -58,21 +70,20 @@ pub fn short(config: &mut Config) {
 }
 
 impl Fault {
-    pub fn ask(&self, text: &str) -> GenerateRequest {
+    pub fn request(&self, text: &str) -> GenerateRequest {
         GenerateRequest { model: MODEL.into(), ..request(&self.fingerprint, text) }
     }
 
-    pub async fn status(&self, what: &str, wanted: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
-        let mut lines = self.rig.link.status().await.unwrap();
-        within(what, async {
-            loop {
-                let status = lines.next().await.expect("the status goes on").unwrap();
-                if wanted(&status) {
-                    return status;
-                }
-            }
-        })
-        .await
+    pub async fn ask(&self, text: &str) -> Reply {
+        self.send(&self.request(text)).await
+    }
+
+    pub async fn send(&self, request: &GenerateRequest) -> Reply {
+        collect(within("the stream", self.rig.link.generate(request)).await.unwrap()).await
+    }
+
+    pub async fn until(&self, what: &str, wanted: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
+        self.rig.until(what, wanted).await
     }
 
     /// Process id of the worker that serves the model.
@@ -81,10 +92,4 @@ impl Fault {
         let ModelState::Loaded { worker, .. } = loaded else { panic!("waited for it") };
         worker
     }
-}
-
-/// Whether the process is there; one that has ended and is not reaped counts.
-#[cfg(target_os = "linux")]
-pub fn is_there(pid: u32) -> bool {
-    std::path::Path::new(&format!("/proc/{pid}")).exists()
 }

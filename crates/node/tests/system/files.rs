@@ -11,7 +11,7 @@ use crate::support::{collect, files, manifest, rig, within};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_is_downloaded_with_progress_and_then_ready() {
     let rig = rig().await;
-    let slow = Fault::Slow { piece_bytes: 20_000, pause: Duration::from_millis(40) };
+    let slow = Fault::Slow { piece_bytes: 20_000, pause: Duration::from_millis(200) };
     // Wherever the bytes come from: large files are redirected to the content network.
     rig.hub.fault("model.safetensors", slow.clone(), 1);
     let weights = rig.manifest().file("model.safetensors").unwrap().sha256.clone();

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use fixture_hub::Repo;
-use model_manifest::{Manifest, Source};
 use node::MemoryLimits;
 use node_api::{
     ApiError, DesiredModel, DesiredModels, GenerateEvent, GenerateRequest, ModelSettings, ModelState,
@@ -11,7 +9,8 @@ use node_api::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{Reply, Rig, collect, files, manifest, request, rig_with, sha256, within};
+use crate::fault::fault_model;
+use crate::support::{Reply, Rig, collect, request, rig_with, within};
 
 const GIB: u64 = 1 << 30;
 /// Tests do not wait the whole ten seconds.
@@ -51,7 +50,8 @@ impl World {
         rig.link.put_models(&DesiredModels { models: wanted }).await.unwrap();
         let world = World { rig, fingerprints };
         world
-            .status("all ready", |s| {
+            .rig
+            .until("all ready", |s| {
                 s.models.len() == models.len() && s.models.iter().all(|m| m.state.is_ready())
             })
             .await;
@@ -78,51 +78,18 @@ impl World {
         reply.failed.unwrap_or_else(|| panic!("{id} was served: {}", reply.text))
     }
 
-    async fn status(&self, what: &str, wanted: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
-        let mut lines = self.rig.link.status().await.unwrap();
-        within(what, async {
-            loop {
-                let status = lines.next().await.expect("the status goes on").unwrap();
-                if wanted(&status) {
-                    return status;
-                }
-            }
-        })
-        .await
-    }
-
     /// Waits until exactly these models are in workers.
     async fn loaded(&self, ids: &[&str]) -> NodeStatus {
-        self.status(&format!("only {ids:?} loaded"), |s| {
-            s.models.iter().all(|m| is_loaded(m) == ids.contains(&m.id.as_str()))
-        })
-        .await
+        self.rig
+            .until(&format!("only {ids:?} loaded"), |s| {
+                s.models.iter().all(|m| is_loaded(m) == ids.contains(&m.id.as_str()))
+            })
+            .await
     }
 }
 
 fn is_loaded(model: &ModelStatus) -> bool {
     !model.replicas.is_empty() && matches!(model.state, ModelState::Loaded { .. })
-}
-
-fn fault_model(rig: &Rig, id: &str) -> Manifest {
-    let config = br#"{"model_type": "fault", "max_position_embeddings": 4096}"#.to_vec();
-    let named: Vec<_> = files()
-        .into_iter()
-        .map(|(name, _, bytes)| (name, if name == "config.json" { config.clone() } else { bytes }))
-        .collect();
-    let repo = named.iter().fold(Repo::new(id), |repo, (name, bytes)| repo.file(*name, bytes.clone()));
-    let source = Source::Hub { repo: id.into(), revision: "main".into(), commit: repo.commit() };
-    rig.hub.push(repo);
-    let mut manifest = manifest(source);
-    manifest.id = id.into();
-    manifest.architecture = "fault".into();
-    manifest.runtimes = vec!["fault".into()];
-    for file in &mut manifest.files {
-        let (_, bytes) = named.iter().find(|(name, _)| *name == file.name).unwrap();
-        file.size = bytes.len() as u64;
-        file.sha256 = sha256(bytes);
-    }
-    manifest
 }
 
 fn limits() -> MemoryLimits {
@@ -164,7 +131,8 @@ async fn idle_models_leave_for_a_load_the_least_recently_used_first() {
     assert_eq!(status.memory.devices[0].device, "sim:0");
     // What it takes is what its worker says.
     world
-        .status("what workers take", |s| {
+        .rig
+        .until("what workers take", |s| {
             s.memory.devices[0].used >= 6 * GIB && s.memory.devices[0].reserved >= 6 * GIB
         })
         .await;
@@ -202,7 +170,7 @@ async fn two_models_that_do_not_fit_together_are_both_served_without_thrashing()
         );
         assert_eq!([a.text, b.text, c.text, d.text], ["one", "two", "three", "four"]);
     }
-    let status = world.status("a status", |_| true).await;
+    let status = world.rig.until("a status", |_| true).await;
     let most = started.elapsed().as_millis() / STAY.as_millis() + 1;
     let loads = status.counters.loads;
     assert!(loads >= 2 && u128::from(loads) <= most, "{loads} loads in {:?}", started.elapsed());
@@ -218,9 +186,9 @@ async fn an_overrun_ends_the_worker_is_told_and_leaves_room_for_the_next() {
     let world = World::new(limits(), &[("org/greedy", greedy), ("org/next", of_gib(7))]).await;
     world.serves("org/greedy").await;
     let _ = world.generate("org/greedy", "greedy").await;
-    let status = world.status("the overrun is counted", |s| s.counters.worker_overruns > 0).await;
+    let status = world.rig.until("the overrun is counted", |s| s.counters.worker_overruns > 0).await;
     assert_eq!(status.counters.worker_overruns, 1);
-    world.status("its memory is back", |s| s.memory.devices[0].reserved == 0 || s.alerts.is_empty()).await;
+    world.rig.until("its memory is back", |s| s.memory.devices[0].reserved == 0 || s.alerts.is_empty()).await;
     world.serves("org/next").await;
 }
 
@@ -232,7 +200,7 @@ async fn an_estimate_that_lies_is_believed_and_the_overrun_is_caught() {
     });
     let world = World::new(limits(), &[("org/liar", liar)]).await;
     let _ = world.generate("org/liar", "hello").await;
-    world.status("the overrun is counted", |s| s.counters.worker_overruns > 0).await;
+    world.rig.until("the overrun is counted", |s| s.counters.worker_overruns > 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,7 +212,7 @@ async fn a_load_that_fails_gives_everything_back() {
     let world = World::new(limits(), &[("org/failing", failing), ("org/next", of_gib(7))]).await;
     let error = world.refused("org/failing").await;
     assert_eq!((error.status, error.code.as_str()), (503, "no_luck"), "{error:?}");
-    world.status("nothing is granted", |s| s.memory.devices[0].reserved == 0).await;
+    world.rig.until("nothing is granted", |s| s.memory.devices[0].reserved == 0).await;
     world.serves("org/next").await;
 }
 
@@ -254,7 +222,7 @@ async fn a_device_nearly_full_is_an_alert_that_ends_with_its_cause() {
     let world = World::new(limits, &[("org/a", of_gib(6)), ("org/b", of_gib(4))]).await;
     world.serves("org/a").await;
     let high = |s: &NodeStatus| s.alerts.iter().any(|a| a.code == "memory_high" && a.subject == "sim:0");
-    world.status("the alert", high).await;
+    world.rig.until("the alert", high).await;
     world.serves("org/b").await;
-    world.status("its end", |s| !high(s)).await;
+    world.rig.until("its end", |s| !high(s)).await;
 }

@@ -149,6 +149,11 @@ impl Rig {
         wait_for(&self.link, what, wanted).await
     }
 
+    /// Waits until the node is as `wanted` says, from a status stream of its own.
+    pub async fn until(&self, what: &str, wanted: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
+        until(&self.link, what, wanted).await
+    }
+
     pub async fn put(&self, manifest: &Manifest, settings: ModelSettings) -> String {
         let fingerprint = manifest.fingerprint();
         let model = DesiredModel { fingerprint: fingerprint.clone(), manifest: manifest.clone(), settings };
@@ -174,21 +179,36 @@ impl Rig {
     }
 }
 
-pub async fn wait_for(link: &NodeLink, what: &str, wanted: impl Fn(&ModelState) -> bool) -> ModelState {
+pub async fn until(link: &NodeLink, what: &str, wanted: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
     let mut lines = link.status().await.unwrap();
     let mut last = None;
     let found = tokio::time::timeout(DEADLINE, async {
         loop {
             let status = lines.next().await.expect("the status goes on").unwrap();
-            if let Some(model) = status.models.first() {
-                if wanted(&model.state) {
-                    return model.state.clone();
-                }
-                last = Some(model.state.clone());
+            if wanted(&status) {
+                return status;
             }
+            last = Some(status);
         }
     });
     found.await.unwrap_or_else(|_| panic!("not in time: {what}; it is {last:?}"))
+}
+
+/// The same for the state of the first model.
+pub async fn wait_for(link: &NodeLink, what: &str, wanted: impl Fn(&ModelState) -> bool) -> ModelState {
+    let status = until(link, what, |s| s.models.first().is_some_and(|model| wanted(&model.state))).await;
+    status.models[0].state.clone()
+}
+
+/// Whether the process is there; one that has ended and is not reaped counts.
+#[cfg(unix)]
+pub fn is_there(pid: u32) -> bool {
+    std::process::Command::new("kill").args(["-0", &pid.to_string()]).output().unwrap().status.success()
+}
+
+#[cfg(unix)]
+pub fn signal(signal: &str, pid: u32) {
+    assert!(std::process::Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
 pub fn request(fingerprint: &str, text: &str) -> GenerateRequest {

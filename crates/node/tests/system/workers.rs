@@ -4,17 +4,13 @@
 use node::WorkerProgram;
 use node_api::{EngineState, GenerateEvent, ModelState};
 
-use crate::support::{collect, rig, rig_with, within};
+use crate::support::{collect, rig, rig_with, signal, within};
 
 fn worker_of(state: &ModelState) -> u32 {
     match state {
         ModelState::Loaded { worker, .. } => *worker,
         other => panic!("not loaded: {other:?}"),
     }
-}
-
-fn kill(pid: u32) {
-    assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,7 +23,7 @@ async fn a_worker_killed_in_the_middle_costs_its_requests_and_the_next_one_is_se
     let mut lines = rig.generate(&fingerprint, &"x".repeat(500_000)).await;
     let token = async { while !matches!(lines.next().await, Some(Ok(GenerateEvent::Token(_)))) {} };
     within("a token", token).await;
-    kill(first);
+    signal("-9", first);
     let failed = collect(lines).await.failed.expect("the worker is dead");
     assert_eq!((failed.status, failed.code.as_str()), (500, "worker_died"), "{failed}");
     assert!(failed.message.contains("signal 9"), "{failed}");

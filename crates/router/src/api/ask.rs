@@ -5,8 +5,8 @@ use std::sync::Arc;
 use admin_api::CommandError;
 use futures_util::future::join_all;
 use http::StatusCode;
-use node_api::ApiError;
 use node_api::transport::{LinkError, NodeLink};
+use node_api::{ApiError, ModelCommand, ModelStatus};
 
 use crate::app::App;
 use crate::cluster::Commanded;
@@ -48,6 +48,19 @@ where
         .collect();
     let task = app.tasks.spawn(async move { join_all(asked).await });
     task.await.map_err(|e| Failure::internal("ask the nodes", &e))
+}
+
+/// A command for a model.
+pub async fn ask_model(
+    app: &Arc<App>,
+    nodes: Vec<Commanded>,
+    command: ModelCommand,
+) -> Result<Vec<Answered<ModelStatus>>, Failure> {
+    ask_all(app, nodes, move |link| {
+        let command = command.clone();
+        async move { link.model(&command).await }
+    })
+    .await
 }
 
 /// An error when every node that was asked failed: the first one's.

@@ -91,9 +91,7 @@ pub async fn disable(
     Path(engine): Path<String>,
     request: Request<Body>,
 ) -> Result<Json<EngineAnswers>, Failure> {
-    let SwitchEngine { version, node } = read_json(request, BODY_BYTES_MAX).await?;
-    known(&app, &engine, version.as_deref())?;
-    command(&app, node.as_deref(), Some(&engine.clone()), EngineCommand::Disable { engine, version }).await
+    switch(&app, engine, request, |engine, version| EngineCommand::Disable { engine, version }).await
 }
 
 /// Takes a disabled engine, or one version of it, back into use.
@@ -110,9 +108,18 @@ pub async fn enable(
     Path(engine): Path<String>,
     request: Request<Body>,
 ) -> Result<Json<EngineAnswers>, Failure> {
+    switch(&app, engine, request, |engine, version| EngineCommand::Enable { engine, version }).await
+}
+
+async fn switch(
+    app: &Arc<App>,
+    engine: String,
+    request: Request<Body>,
+    to: impl FnOnce(String, Option<String>) -> EngineCommand,
+) -> Result<Json<EngineAnswers>, Failure> {
     let SwitchEngine { version, node } = read_json(request, BODY_BYTES_MAX).await?;
-    known(&app, &engine, version.as_deref())?;
-    command(&app, node.as_deref(), Some(&engine.clone()), EngineCommand::Enable { engine, version }).await
+    known(app, &engine, version.as_deref())?;
+    command(app, node.as_deref(), Some(&engine.clone()), to(engine, version)).await
 }
 
 /// `having`: when no node is named, only nodes with this engine are asked.
@@ -136,7 +143,10 @@ async fn command(
     one_did(&answers)?;
     let nodes = answers.into_iter().map(|answered| {
         let (reply, error) = match answered.outcome {
-            Ok(reply) => (Some(reply), None),
+            Ok(reply) => {
+                app.cluster.engines_told(&answered.node, &reply.engines);
+                (Some(reply), None)
+            }
             Err(error) => (None, Some(super::ask::told(error))),
         };
         EngineAnswer { node_id: answered.node.id, node_name: answered.node.name, reply, error }

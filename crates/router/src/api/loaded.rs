@@ -10,10 +10,10 @@ use http::{Method, StatusCode};
 use node_api::{ModelAction, ModelCommand};
 use openai_api::ErrorBody;
 
-use super::ask::{ask_all, one_did, told};
+use super::ask::{ask_model, one_did, told};
 use crate::app::App;
 use crate::body::read_json;
-use crate::cluster::{Commanded, on_node, unknown_model};
+use crate::cluster::{Commanded, Registered, on_node, unknown_model};
 use crate::error::Failure;
 
 /// A command is a line.
@@ -39,13 +39,18 @@ pub async fn ps(State(app): State<Arc<App>>) -> Json<LoadedList> {
         (status = 507, body = ErrorBody, description = "The model does not fit into the memory"),
     )
 )]
-pub async fn load(app: &Arc<App>, id: &str, place: ModelPlace) -> Result<Json<ModelAnswers>, Failure> {
+pub async fn load(
+    app: &Arc<App>,
+    model: &Registered,
+    place: ModelPlace,
+) -> Result<Json<ModelAnswers>, Failure> {
+    let id = &model.manifest.id;
     let node = match place.node {
         Some(node) => node,
         None => app.cluster.best_to_load(id).ok_or_else(|| app.cluster.not_ready(id))?,
     };
     let nodes = app.cluster.commanded(Some(&node))?;
-    ask(app, id, nodes, ModelAction::Load).await
+    ask(app, model, nodes, ModelAction::Load).await
 }
 
 /// Takes a model out of its workers once they are idle; it stays ready, and the next request loads it again.
@@ -60,19 +65,24 @@ pub async fn load(app: &Arc<App>, id: &str, place: ModelPlace) -> Result<Json<Mo
         (status = 404, body = ErrorBody, description = "No such model or node"),
     )
 )]
-pub async fn unload(app: &Arc<App>, id: &str, place: ModelPlace) -> Result<Json<ModelAnswers>, Failure> {
+pub async fn unload(
+    app: &Arc<App>,
+    model: &Registered,
+    place: ModelPlace,
+) -> Result<Json<ModelAnswers>, Failure> {
     let nodes = match place.node {
         Some(node) => app.cluster.commanded(Some(&node))?,
         None => {
             let loaded = app.cluster.loaded();
-            let has = |node: &Commanded| loaded.iter().any(|m| m.model == id && m.node_id == node.id);
+            let id = &model.manifest.id;
+            let has = |node: &Commanded| loaded.iter().any(|m| m.model == *id && m.node_id == node.id);
             // No node at all: it is loaded nowhere, as was asked for.
             let mut nodes = app.cluster.commanded(None).unwrap_or_default();
             nodes.retain(has);
             nodes
         }
     };
-    ask(app, id, nodes, ModelAction::Unload).await
+    ask(app, model, nodes, ModelAction::Unload).await
 }
 
 /// `POST /api/models/{id}/load` and `…/unload`: ids have slashes, so the last word of the path is looked for here.
@@ -82,8 +92,14 @@ pub async fn command(
     request: Request<Body>,
 ) -> Result<Json<ModelAnswers>, Failure> {
     match path.rsplit_once('/') {
-        Some((id, "load")) => load(&app, id, place(&app, id, request).await?).await,
-        Some((id, "unload")) => unload(&app, id, place(&app, id, request).await?).await,
+        Some((id, "load")) => {
+            let (model, place) = read(&app, id, request).await?;
+            load(&app, &model, place).await
+        }
+        Some((id, "unload")) => {
+            let (model, place) = read(&app, id, request).await?;
+            unload(&app, &model, place).await
+        }
         _ => {
             let message = format!("/api/models/{path} does not take {}", Method::POST);
             Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
@@ -92,26 +108,22 @@ pub async fn command(
     }
 }
 
-async fn place(app: &App, id: &str, request: Request<Body>) -> Result<ModelPlace, Failure> {
+async fn read(app: &App, id: &str, request: Request<Body>) -> Result<(Arc<Registered>, ModelPlace), Failure> {
     let place = read_json(request, BODY_BYTES_MAX).await?;
-    app.cluster.model(id).ok_or_else(|| unknown_model(id))?;
-    Ok(place)
+    let model = app.cluster.model(id).ok_or_else(|| unknown_model(id))?;
+    Ok((model, place))
 }
 
 async fn ask(
     app: &Arc<App>,
-    id: &str,
+    model: &Registered,
     nodes: Vec<Commanded>,
     action: ModelAction,
 ) -> Result<Json<ModelAnswers>, Failure> {
-    let model = app.cluster.model(id).ok_or_else(|| unknown_model(id))?;
+    let id = &model.manifest.id;
     tracing::info!(model = id, ?action, nodes = nodes.len(), "an operator's command for a model");
-    let command = ModelCommand { model: id.to_owned(), fingerprint: model.fingerprint.clone(), action };
-    let answers = ask_all(app, nodes, move |link| {
-        let command = command.clone();
-        async move { link.model(&command).await }
-    })
-    .await?;
+    let command = ModelCommand { model: id.clone(), fingerprint: model.fingerprint.clone(), action };
+    let answers = ask_model(app, nodes, command).await?;
     one_did(&answers)?;
     let nodes = answers.into_iter().map(|answered| {
         let (node_id, node_name) = (answered.node.id.clone(), answered.node.name.clone());
@@ -123,5 +135,5 @@ async fn ask(
             Err(error) => ModelAnswer { node_id, node_name, model: None, error: Some(told(error)) },
         }
     });
-    Ok(Json(ModelAnswers { id: id.to_owned(), nodes: nodes.collect() }))
+    Ok(Json(ModelAnswers { id: id.clone(), nodes: nodes.collect() }))
 }

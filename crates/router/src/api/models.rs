@@ -10,7 +10,7 @@ use http::StatusCode;
 use node_api::{ModelAction, ModelCommand};
 use openai_api::ErrorBody;
 
-use super::ask::ask_all;
+use super::ask::ask_model;
 use crate::app::App;
 use crate::body::read_json;
 use crate::cluster::{Registered, unknown_model};
@@ -137,11 +137,7 @@ async fn discard(app: &Arc<App>, id: &str, fingerprint: String) {
     let command = ModelCommand { model: id.to_owned(), fingerprint, action: ModelAction::Remove };
     // No node is connected: there is nobody to tell.
     let Ok(nodes) = app.cluster.commanded(None) else { return };
-    let answers = ask_all(app, nodes, move |link| {
-        let command = command.clone();
-        async move { link.model(&command).await }
-    });
-    for answered in answers.await.into_iter().flatten() {
+    for answered in ask_model(app, nodes, command).await.into_iter().flatten() {
         if let Err(error) = answered.outcome {
             tracing::info!(
                 model = id,

@@ -70,8 +70,8 @@ pub async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Health>) {
     let (state, reason) = if app.draining() {
         (HealthState::Draining, Some("the router is ending".to_owned()))
     } else if nodes == 0 {
-        let reason = "no node is connected that takes requests; start one with `llm-router node`";
-        (HealthState::NotReady, Some(reason.to_owned()))
+        let reason = format!("{}; start one with `llm-router node`", app.cluster.nobody_serves());
+        (HealthState::NotReady, Some(reason))
     } else if models > 0 && models_ready == 0 {
         let reason = format!("none of {models} registered models is ready; `llm-router models ls` says why");
         (HealthState::NotReady, Some(reason))

@@ -2,8 +2,8 @@
 
 use admin_api::{LoadedModel, ModelOnNode};
 use http::StatusCode;
-use node_api::ModelStatus;
 use node_api::transport::NodeLink;
+use node_api::{EngineSummary, ModelStatus};
 use tokio_util::sync::CancellationToken;
 
 use super::{Cluster, Node, RETRY_AFTER_SECONDS};
@@ -26,12 +26,11 @@ impl Cluster {
     pub fn commanded(&self, node: Option<&str>) -> Result<Vec<Commanded>, Failure> {
         let inner = self.lock();
         let named = |n: &&Node| node.is_none_or(|name| n.info.id == name || n.info.name == name);
-        let serves = |n: &&Node| n.status.as_ref().is_some_and(|s| !s.draining);
         let mut found: Vec<Commanded> = inner
             .nodes
             .values()
             .filter(named)
-            .filter(serves)
+            .filter(|n| n.serves())
             .map(|n| Commanded {
                 id: n.info.id.clone(),
                 name: n.info.name.clone(),
@@ -41,7 +40,7 @@ impl Cluster {
             .collect();
         if found.is_empty() {
             return Err(match node {
-                None => Failure::new(StatusCode::SERVICE_UNAVAILABLE, "no_node", "no node is connected")
+                None => Failure::new(StatusCode::SERVICE_UNAVAILABLE, "no_node", inner.nobody_serves())
                     .hint("start one with `llm-router node`")
                     .retry(Retry::After(RETRY_AFTER_SECONDS)),
                 Some(node) if inner.nodes.values().any(|n| named(&n)) => {
@@ -55,6 +54,16 @@ impl Cluster {
         }
         found.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
         Ok(found)
+    }
+
+    /// A node answered a command with the engines it has now. What it tells later is newer.
+    pub fn engines_told(&self, node: &Commanded, engines: &[EngineSummary]) {
+        let mut inner = self.lock();
+        // One that joined again since has told its engines by itself.
+        let known = inner.nodes.get_mut(&node.id).filter(|_| !node.gone.is_cancelled());
+        if let Some(status) = known.and_then(|known| known.status.as_mut()) {
+            status.engines = engines.to_vec();
+        }
     }
 
     /// What is in workers now, in order of model, node and worker.

@@ -1,13 +1,14 @@
 //! A request's place on a node, from waiting for it to giving it back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dispatch::{Refusal, Ticket, Verdict};
 use node_api::transport::NodeLink;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{Chosen, Cluster, RETRY_AFTER_SECONDS};
+use super::{Chosen, Cluster, RETRY_AFTER_SECONDS, RETRY_AFTER_SECONDS_MAX};
 use crate::error::{Failure, Retry};
 
 /// Given back when dropped, waiting or running.
@@ -102,8 +103,9 @@ impl Refused {
     /// What the caller is told.
     pub fn failure(self, cluster: &Cluster, model: &str) -> Failure {
         let busy = |message: String| {
+            let wait = cluster.lock().dispatcher.wait(cluster.now(), model);
             Failure::new(http::StatusCode::SERVICE_UNAVAILABLE, "overloaded", message)
-                .retry(Retry::After(RETRY_AFTER_SECONDS))
+                .retry(Retry::After(retry_after(wait)))
         };
         match self.0 {
             Refusal::NotReady => cluster.not_ready(model),
@@ -117,3 +119,12 @@ impl Refused {
         }
     }
 }
+
+/// Seconds after which a place may be free: the wait of those who are let in, a second at least.
+fn retry_after(wait: Option<Duration>) -> u32 {
+    let Some(wait) = wait else { return RETRY_AFTER_SECONDS };
+    u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1).min(RETRY_AFTER_SECONDS_MAX)
+}
+
+#[cfg(test)]
+mod tests;

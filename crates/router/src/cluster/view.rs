@@ -32,7 +32,12 @@ impl Cluster {
     /// Nodes that have told their state and are not ending.
     pub fn serving_node_count(&self) -> usize {
         let inner = self.lock();
-        inner.nodes.values().filter(|n| n.status.as_ref().is_some_and(|s| !s.draining)).count()
+        inner.nodes.values().filter(|n| n.serves()).count()
+    }
+
+    /// Why no node takes requests, when none does.
+    pub fn nobody_serves(&self) -> &'static str {
+        self.lock().nobody_serves()
     }
 
     pub fn engine_views(&self) -> Vec<EngineOnNode> {
@@ -59,7 +64,7 @@ impl Cluster {
     /// Why a model takes no requests: unknown, or not ready and the reason.
     pub fn not_ready(&self, id: &str) -> Failure {
         let Some(model) = self.model_view(id) else { return unknown_model(id) };
-        let reason = model.reason.unwrap_or_else(|| "its nodes are ending".to_owned());
+        let reason = model.reason.unwrap_or_else(|| "it became so since the request came".to_owned());
         let retry = match model.state {
             Availability::Unsupported => Retry::Useless,
             Availability::Failed if !model.nodes.iter().any(|node| may_recover(&node.state)) => {
@@ -101,7 +106,7 @@ impl Cluster {
             created: model.created,
             settings: model.settings.clone(),
             state,
-            reason: reason(model, state, &nodes),
+            reason: reason(model, state, &nodes, inner.nobody_serves()),
             nodes,
         }
     }
@@ -168,7 +173,12 @@ pub fn unknown_model(id: &str) -> Failure {
         .hint("`llm-router models ls` lists the registered models, `llm-router models add` registers one")
 }
 
-fn reason(model: &Registered, state: Availability, nodes: &[ModelOnNode]) -> Option<String> {
+fn reason(
+    model: &Registered,
+    state: Availability,
+    nodes: &[ModelOnNode],
+    nobody_serves: &str,
+) -> Option<String> {
     let percent = |done: u64, total: u64| (done.min(total) * 100).checked_div(total).unwrap_or(0);
     let words = |on_node: &ModelOnNode| {
         if Availability::of(&on_node.state) != state {
@@ -200,7 +210,7 @@ fn reason(model: &Registered, state: Availability, nodes: &[ModelOnNode]) -> Opt
         ));
     }
     if state == Availability::NoNode {
-        return Some("no node is connected; start one with `llm-router node`".to_owned());
+        return Some(format!("{nobody_serves}; start one with `llm-router node`"));
     }
     let all: Vec<String> = nodes.iter().filter_map(words).collect();
     let more = all.len().saturating_sub(NODES_NAMED_MAX);

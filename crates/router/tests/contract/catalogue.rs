@@ -188,13 +188,7 @@ async fn provoke(code: &str) -> Option<(u16, Value)> {
         }
         "node_not_ready" => {
             let (world, node) = World::ready().await;
-            node.drain();
-            in_time("the node to drain", async {
-                while world.get("/api/nodes").await.1["nodes"][0]["state"] != "draining" {
-                    tokio::task::yield_now().await;
-                }
-            })
-            .await;
+            world.drain(&node).await;
             told(world.post("/api/engines/reload", &json!({"node": "node-1"})).await)
         }
         "engine_not_found" => told(World::new().await.get("/api/engines/absent").await),

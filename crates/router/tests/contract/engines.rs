@@ -119,6 +119,22 @@ async fn one_node_that_fails_is_told_beside_those_that_did_it_and_all_failing_is
 }
 
 #[tokio::test]
+async fn what_a_node_answers_is_known_at_once() {
+    let world = World::new().await;
+    let node = FakeNode::join(&world, "node-1").await;
+    heard(&world, 1).await;
+    for (path, state) in [("disable", "disabled"), ("enable", "available")] {
+        let mut told = engines();
+        if state == "disabled" {
+            told[0].state = EngineState::Disabled;
+        }
+        node.engine_reply(Ok(EngineReply { engines: told, handovers: Vec::new() }));
+        assert_eq!(world.post(&format!("/api/engines/echo/{path}"), &json!({})).await.0, 200);
+        assert_eq!(world.get("/api/engines").await.1["engines"][0]["state"], state, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_node_that_goes_away_during_a_command_is_an_answer() {
     let world = World::new().await;
     let (one, two) = (FakeNode::join(&world, "node-1").await, FakeNode::join(&world, "node-2").await);
@@ -180,16 +196,12 @@ async fn a_node_that_is_ending_takes_no_commands() {
     let world = World::new().await;
     let node = FakeNode::join(&world, "node-1").await;
     heard(&world, 1).await;
-    node.drain();
-    in_time("the node to drain", async {
-        while world.get("/api/nodes").await.1["nodes"][0]["state"] != "draining" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    world.drain(&node).await;
     assert_eq!(
         code(&world.post("/api/engines/reload", &json!({"node": "node-1"})).await),
         (503, "node_not_ready")
     );
-    assert_eq!(code(&world.post("/api/engines/reload", &json!({})).await), (503, "no_node"));
+    let answer = world.post("/api/engines/reload", &json!({})).await;
+    assert_eq!(code(&answer), (503, "no_node"));
+    assert_eq!(answer.1["error"]["message"], "the connected nodes are ending");
 }

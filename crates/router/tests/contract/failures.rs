@@ -136,18 +136,21 @@ async fn a_stream_that_fails_ends_with_an_error_and_no_done() {
     assert!(!events.data.iter().any(|d| d == "[DONE]"));
 }
 
+/// A stream that has begun with this word: the node's side of it, and the caller's.
+async fn streaming(world: &World, node: &FakeNode, word: &str) -> (Call, reqwest::Response) {
+    node.reply(Reply::Manual);
+    let request = world.client.post(format!("{}/v1/chat/completions", world.url)).json(&chat(true));
+    let response = tokio::spawn(async move { request.send().await.unwrap() });
+    let call = node.call().await;
+    call.events.send(started()).unwrap();
+    call.events.send(text(word)).unwrap();
+    (call, in_time("the head", response).await.unwrap())
+}
+
 #[tokio::test]
 async fn a_node_lost_in_the_middle_of_a_stream_is_an_error_event() {
     let (world, node) = World::ready().await;
-    node.reply(Reply::Manual);
-    let response = tokio::spawn({
-        let request = world.client.post(format!("{}/v1/chat/completions", world.url)).json(&chat(true));
-        async move { request.send().await.unwrap() }
-    });
-    let call = node.call().await;
-    call.events.send(started()).unwrap();
-    call.events.send(text("half")).unwrap();
-    let mut response = in_time("the head", response).await.unwrap();
+    let (_call, mut response) = streaming(&world, &node, "half").await;
     let mut seen = String::new();
     while !seen.contains("half") {
         seen += std::str::from_utf8(&in_time("the first token", response.chunk()).await.unwrap().unwrap())
@@ -163,15 +166,7 @@ async fn a_node_lost_in_the_middle_of_a_stream_is_an_error_event() {
 #[tokio::test]
 async fn a_node_that_ends_in_order_still_delivers_its_last_answers() {
     let (world, node) = World::ready().await;
-    node.reply(Reply::Manual);
-    let response = tokio::spawn({
-        let request = world.client.post(format!("{}/v1/chat/completions", world.url)).json(&chat(true));
-        async move { request.send().await.unwrap() }
-    });
-    let call = node.call().await;
-    call.events.send(started()).unwrap();
-    call.events.send(text("first")).unwrap();
-    let mut response = in_time("the head", response).await.unwrap();
+    let (call, mut response) = streaming(&world, &node, "first").await;
     node.leave();
     // Each word is waited for, so that the router has time to see that the node has no more status.
     let mut seen = String::new();

@@ -157,14 +157,8 @@ async fn ready_is_503_with_the_reason_until_requests_can_be_served() {
     node.set_state("org/tiny", ModelState::Failed { reason: "broken".into(), retrying: false });
     world.wait_for_state("org/tiny", "failed").await;
     check(503, "not_ready", "none of 1 registered models").await;
-    node.drain();
-    in_time("the node to drain", async {
-        while world.get("/api/nodes").await.1["nodes"][0]["state"] != "draining" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    check(503, "not_ready", "no node is connected that takes requests").await;
+    world.drain(&node).await;
+    check(503, "not_ready", "the connected nodes are ending").await;
     assert_eq!(world.get("/health").await.0, 200);
 }
 

@@ -121,6 +121,17 @@ async fn a_killed_node_is_gone_and_its_model_not_ready() {
 }
 
 #[tokio::test]
+async fn when_the_last_node_is_ending_that_is_the_reason() {
+    let (world, node) = World::ready().await;
+    node.drain();
+    world.wait_for_state("org/tiny", "no_node").await;
+    let body = json!({"model": "org/tiny", "messages": [{"role": "user", "content": "hi"}]});
+    let (status, body) = world.post("/v1/chat/completions", &body).await;
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some("model_not_ready")));
+    assert!(body["error"]["message"].as_str().unwrap().contains("the connected nodes are ending"), "{body}");
+}
+
+#[tokio::test]
 async fn a_node_that_joins_again_takes_its_own_place() {
     let (world, _old) = World::ready().await;
     let new = FakeNode::join(&world, "node-1").await;
@@ -142,13 +153,7 @@ async fn a_draining_node_gets_no_requests() {
     let (world, first) = World::ready().await;
     let second = FakeNode::join(&world, "node-2").await;
     second.desired(|d| d.models.len() == 1).await;
-    first.drain();
-    crate::support::in_time("the first node to drain", async {
-        while world.get("/api/nodes").await.1["nodes"][0]["state"] != "draining" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    world.drain(&first).await;
     crate::support::in_time("the second node to be ready", async {
         while world.get("/api/nodes").await.1["nodes"][1]["models_ready"] != 1 {
             tokio::task::yield_now().await;

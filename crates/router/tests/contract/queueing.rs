@@ -1,5 +1,7 @@
 //! Waiting for a place, being sent again, and being told of it.
 
+use std::time::Instant;
+
 use node_api::{FinishReason, GenerateEvent, ModelState};
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -84,13 +86,16 @@ async fn a_full_queue_is_503_with_retry_after_and_the_place_it_would_have_had() 
     let node = FakeNode::join(&world, "node-1").await;
     world.wait_for_state("org/tiny", "ready").await;
     node.reply(Reply::Manual);
+    let started = Instant::now();
     let _first = sending(&world, &chat("hi", false));
     let _call = node.call().await;
     let _second = sending(&world, &chat("hi", false));
     waiting(&world, 1).await;
     for stream in [false, true] {
         let response = world.send("/v1/chat/completions", &chat("hi", stream)).await;
-        assert!(response.headers().contains_key("retry-after"));
+        // One was sent, without a wait; the next cannot have waited for longer than all of this takes.
+        let retry_after = number(&response, "retry-after");
+        assert!((1..=started.elapsed().as_secs() + 1).contains(&retry_after), "{retry_after}");
         assert_eq!(number(&response, "x-queue-position"), 1);
         let (status, body) = answer(response).await;
         assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some("overloaded")), "{body}");

@@ -18,7 +18,7 @@ use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
 use tokio_util::sync::CancellationToken;
 
 /// For anything the tests wait for.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 pub async fn in_time<F: Future>(what: &str, future: F) -> F::Output {
     match tokio::time::timeout(DEADLINE, future).await {
@@ -145,6 +145,17 @@ impl World {
             }
         })
         .await
+    }
+
+    /// Has the first node end in order, and waits until the router has heard of it.
+    pub async fn drain(&self, node: &FakeNode) {
+        node.drain();
+        in_time("the node to drain", async {
+            while self.get("/api/nodes").await.1["nodes"][0]["state"] != "draining" {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 
     pub async fn wait_for_nodes(&self, count: usize) {

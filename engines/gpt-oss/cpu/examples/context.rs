@@ -33,8 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--rows" => rows = numbers(&value)?,
             "--format" => formats.retain(|f| value.split(',').any(|v| v == f.as_str())),
             "--isa" => {
-                let known = [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().find(|i| i.as_str() == value);
-                isa = known.ok_or("isa is scalar, avx2 or avx512")?;
+                isa = Isa::named(&value).ok_or("isa is scalar, avx2, avx512, avx512bf16 or neon")?;
             }
             _ => return Err(format!("{key} is not an option").into()),
         }

@@ -1,15 +1,16 @@
 //! Measures a checkpoint on this machine: load, time to first token, tokens per second, private memory.
 //!
 //! `cargo run --release -p gpt-oss-cpu --example first_token -- DIR [--name 20b] [--date D] [--commit C] [--prompt 64]
-//! [--tokens 32] [--threads N] [--isa scalar|avx2|avx512] [--deterministic yes]`. The output is one JSON object a row, in
-//! the form of `bench/results`. Run it twice: the second time the disk cache is warm.
+//! [--tokens 32] [--threads N] [--isa NAME] [--activations bf16|f32] [--deterministic yes] [--dense bf16|int8]`. The
+//! output is one JSON object a row, in the form of `bench/results`. Run it twice: the second time the disk cache is warm.
 
 use std::convert::Infallible;
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use gpt_oss_cpu::{CpuModel, Isa, Mapped, Pool, Sequences};
+use gpt_oss_cpu::mapped::TOUCH_BYTES;
+use gpt_oss_cpu::{Activations, CpuModel, DenseBytes, Isa, Mapped, Pool, PrepareError, Sequences};
 use gpt_oss_model::Store;
 
 /// Sequences of the row that decodes several at once.
@@ -25,7 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(arguments.next().ok_or("name the folder of a checkpoint")?);
     let (mut name, mut date, mut commit) = ("20b".to_owned(), String::new(), String::new());
     let (mut prompt, mut tokens, mut isa) = (64usize, 32usize, Isa::detect());
-    let mut deterministic = false;
+    let mut activations = Activations::Bf16;
+    let (mut deterministic, mut int8) = (false, false);
     let mut threads = std::thread::available_parallelism()?.get();
     while let Some(key) = arguments.next() {
         let value = arguments.next().ok_or("a value is missing")?;
@@ -37,8 +39,17 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--tokens" => tokens = value.parse()?,
             "--threads" => threads = value.parse()?,
             "--deterministic" => deterministic = value == "yes",
+            "--dense" => match value.as_str() {
+                "bf16" => int8 = false,
+                "int8" => int8 = true,
+                _ => return Err("dense is bf16 or int8".into()),
+            },
             "--isa" => {
-                isa = Isa::named(&value).ok_or("isa is scalar, avx2, avx512 or neon")?;
+                isa = Isa::named(&value).ok_or("isa is scalar, avx2, avx512, avx512bf16 or neon")?;
+            }
+            "--activations" => {
+                let known = [Activations::Bf16, Activations::F32].into_iter().find(|a| a.as_str() == value);
+                activations = known.ok_or("activations are bf16 or f32")?;
             }
             _ => return Err(format!("{key} is not an option").into()),
         }
@@ -50,19 +61,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         |name| std::fs::read(dir.join(name)),
         |name| Mapped::open(&dir.join(name)),
     )?;
-    for shard in store.shards() {
-        let mut at = 0;
-        loop {
-            match shard.touch(at)? {
-                0 => break,
-                bytes => at += bytes,
-            }
+    let mut model = CpuModel::new(store, Pool::new(threads)?, isa);
+    if int8 {
+        model.prepare_int8(|_| Ok(())).map_err(|error: PrepareError<Infallible>| match error {
+            PrepareError::Io(error) => error,
+            PrepareError::Stopped(never) => match never {},
+        })?;
+    }
+    for (shard, range) in model.parts_read() {
+        for start in range.clone().step_by(TOUCH_BYTES) {
+            model.store().shards()[shard].touch(start..range.end.min(start + TOUCH_BYTES))?;
         }
     }
     let load_seconds = start.elapsed().as_secs_f64();
-    let pool = Pool::new(threads)?;
-    let read_rate = read_rate(&pool, &store);
-    let mut model = CpuModel::new(store, pool, isa);
+    let read_rate = read_rate(&Pool::new(threads)?, &model);
+    model = model.with_activations(activations);
     if deterministic {
         model = model.deterministic();
     }
@@ -101,16 +114,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let token_bytes = bytes_a_token(&model) as f64;
+    let kind = if int8 { " int8" } else { "" };
     let row = |row: &str, unit: &str, ours: f64, limit: Option<f64>, n: usize| {
         let limit = limit.map_or("null".to_owned(), |limit| format!("{limit:.2}"));
         println!(
-            "{{\"date\":\"{date}\",\"commit\":\"{commit}\",\"row\":\"{name} {} {threads}t {row}\",\"unit\":\"{unit}\",\
+            "{{\"date\":\"{date}\",\"commit\":\"{commit}\",\"row\":\"{name} {}{kind} {threads}t {row}\",\"unit\":\"{unit}\",\
              \"ours\":{ours:.2},\"peer\":null,\"peer_name\":null,\"limit\":{limit},\"n\":{n}}}",
             isa.as_str()
         );
     };
     row("read mapped", "GB/s", read_rate / 1e9, None, READ_TIMES);
     row("load", "s", load_seconds, None, 1);
+    if let Some(copy) = model.dense_copy() {
+        row("copy", "s", copy.seconds(), None, 1);
+        row("copy", "MiB", (copy.bytes() >> 20) as f64, None, 1);
+        if let Some(huge) = copy.huge_bytes() {
+            row("copy in huge pages", "MiB", (huge >> 20) as f64, Some((copy.bytes() >> 20) as f64), 1);
+        }
+    }
     row(&format!("first token after {prompt}"), "s", first_token_seconds, None, 1);
     row(&format!("prefill {prompt}"), "tok/s", prompt as f64 / first_token_seconds, None, 1);
     row("decode 1", "tok/s", 1.0 / median(&mut gaps), Some(read_rate / token_bytes), gaps.len());
@@ -139,22 +160,26 @@ fn bytes_a_token(model: &CpuModel) -> u64 {
     let config = model.config();
     let visited = |bytes: u64| bytes * config.experts_per_token as u64 / config.experts as u64;
     let tensors = &model.store().checkpoint().tensors;
-    tensors
+    let dense = DenseBytes::of(config);
+    let copied = if model.dense_copy().is_some() { dense.copy as i64 - dense.replaced as i64 } else { 0 };
+    let stored: u64 = tensors
         .iter()
         .filter(|(name, _)| *name != "model.embed_tokens.weight")
         .map(|(name, place)| {
             let bytes = place.tensor.byte_len();
             if name.contains(".mlp.experts.") { visited(bytes) } else { bytes }
         })
-        .sum()
+        .sum();
+    stored.saturating_add_signed(copied)
 }
 
 /// Bytes a second at which all threads together sum up mapped weights.
-fn read_rate(pool: &Pool, store: &Store<Mapped>) -> f64 {
-    let pieces: Vec<&[u8]> = store
-        .shards()
-        .iter()
-        .flat_map(|shard| shard.as_ref().chunks(READ_PIECE_BYTES))
+fn read_rate(pool: &Pool, model: &CpuModel) -> f64 {
+    let shards = model.store().shards();
+    let pieces: Vec<&[u8]> = model
+        .parts_read()
+        .into_iter()
+        .flat_map(|(shard, range)| shards[shard].as_ref()[range].chunks(READ_PIECE_BYTES))
         .take(READ_BYTES / READ_PIECE_BYTES)
         .collect();
     let bytes: usize = pieces.iter().map(|p| p.len()).sum();

@@ -4,8 +4,9 @@ use gpt_oss_model::router::choose_experts;
 use gpt_oss_model::{Bf16, GptOssConfig};
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 
+use crate::kernel::bf16::{self, GROUP, Swiglu};
 use crate::kernel::{Rows, multiply, split_len};
-use crate::linear::{Compute, SplitRows, TOKEN_BLOCK, linear, rows_a_task};
+use crate::linear::{Compute, Inputs, RoundedRows, SplitRows, TOKEN_BLOCK, linear, panel_rows, rows_a_task};
 use crate::math::sigmoid;
 
 /// Weights of the mixture of one layer.
@@ -53,16 +54,25 @@ pub(crate) fn mix(
     compute: Compute<'_>,
     config: &GptOssConfig,
     weights: ExpertWeights<'_>,
-    tokens: &SplitRows,
+    tokens: &Inputs,
     residual: &mut [f32],
 ) {
     let visits = route(compute, config, weights, tokens);
-    // Where the visits of each expert that has any end.
-    let ends: Vec<usize> = (1..=visits.len())
-        .filter(|&i| visits.get(i).is_none_or(|next| next.expert != visits[i - 1].expert))
-        .collect();
-    let acts = activate(compute, config, weights.gate_up, tokens, &visits, &ends);
-    project(compute, config, weights.down, &visits, &ends, &acts, residual);
+    match tokens {
+        Inputs::Split(tokens) => {
+            // Where the visits of each expert that has any end.
+            let ends: Vec<usize> = (1..=visits.len())
+                .filter(|&i| visits.get(i).is_none_or(|next| next.expert != visits[i - 1].expert))
+                .collect();
+            let acts = activate(compute, config, weights.gate_up, tokens, &visits, &ends);
+            project(compute, config, weights.down, &visits, &ends, &acts, residual);
+        }
+        Inputs::Rounded(tokens) => {
+            let visits: Vec<&[Visit]> = visits.chunk_by(|a, b| a.expert == b.expert).collect();
+            let acts = activate_packed(compute, config, weights.gate_up, tokens, &visits);
+            project_packed(compute, config, weights.down, &visits, &acts, residual);
+        }
+    }
 }
 
 /// All visits, by expert and then by token.
@@ -70,7 +80,7 @@ fn route(
     compute: Compute<'_>,
     config: &GptOssConfig,
     weights: ExpertWeights<'_>,
-    tokens: &SplitRows,
+    tokens: &Inputs,
 ) -> Vec<Visit> {
     let mut logits = vec![0.0; tokens.tokens() * config.experts];
     linear(compute, weights.router, Some(weights.router_bias), tokens, false, &mut logits);
@@ -163,4 +173,80 @@ fn project(
             first = end;
         }
     });
+}
+
+/// Gate, up and activation of all visits in groups, (groups, intermediate / 2, 16), each of one expert.
+fn activate_packed(
+    compute: Compute<'_>,
+    config: &GptOssConfig,
+    gate_up: ExpertMatrix<'_>,
+    tokens: &RoundedRows,
+    visits: &[&[Visit]],
+) -> Vec<u32> {
+    let swiglu = Swiglu { alpha: config.swiglu_alpha, limit: config.swiglu_limit };
+    let width = tokens.words() * GROUP;
+    let visitors: Vec<Vec<usize>> = visits.iter().map(|v| v.iter().map(|v| v.token).collect()).collect();
+    let groups: Vec<&[usize]> = visitors.iter().flat_map(|tokens| tokens.chunks(GROUP)).collect();
+    let packed = tokens.pack(compute, groups.into_iter());
+
+    let ends = group_ends(visits);
+    let act_words = bf16::words(config.intermediate);
+    let mut acts = vec![0; ends.last().copied().unwrap_or(0) * act_words * GROUP];
+    // A word of activations is made of four rows.
+    let columns = panel_rows(compute, 4 * act_words, tokens.words()) / 4 * GROUP;
+    compute.pool.tiles(&mut acts, act_words * GROUP, &ends, columns, |tile| {
+        let (expert, groups) = (visits[tile.group()][0].expert, tile.rows());
+        let rows = tile.columns().start / GROUP * 4..tile.columns().end / GROUP * 4;
+        let (weights, bias) = gate_up.expert(expert);
+        let bias: Vec<f32> = rows.clone().map(|row| bias.get(row)).collect();
+        let packed = &packed[groups.start * width..groups.end * width];
+        bf16::multiply(weights.slice(rows), packed, |products| {
+            for group in products.groups() {
+                products.activate(group, &bias, swiglu, tile.row(groups.start + group));
+            }
+        });
+    });
+    acts
+}
+
+/// Adds the weighted outputs of all visits, whose activations are `acts`, to their tokens.
+fn project_packed(
+    compute: Compute<'_>,
+    config: &GptOssConfig,
+    down: ExpertMatrix<'_>,
+    visits: &[&[Visit]],
+    acts: &[u32],
+    residual: &mut [f32],
+) {
+    let tokens = residual.len() / config.hidden;
+    let act_words = bf16::words(config.intermediate);
+    let ends = group_ends(visits);
+    let columns = panel_rows(compute, config.hidden, act_words);
+    compute.pool.tiles(residual, config.hidden, &[tokens], columns, |tile| {
+        let columns = tile.columns();
+        let mut first = 0;
+        for (visits, &end) in visits.iter().zip(&ends) {
+            let (weights, bias) = down.expert(visits[0].expert);
+            let bias: Vec<f32> = columns.clone().map(|row| bias.get(row)).collect();
+            let acts = &acts[first * act_words * GROUP..end * act_words * GROUP];
+            bf16::multiply(weights.slice(columns.clone()), acts, |products| {
+                products.each_token(visits.len(), |i, products| {
+                    let visit = visits[i];
+                    for ((out, product), bias) in tile.row(visit.token).iter_mut().zip(products).zip(&bias) {
+                        *out += visit.weight * (product + bias);
+                    }
+                });
+            });
+            first = end;
+        }
+    });
+}
+
+/// Where the groups of each expert end.
+fn group_ends(visits: &[&[Visit]]) -> Vec<usize> {
+    let ends = visits.iter().scan(0, |end, visits| {
+        *end += visits.len().div_ceil(GROUP);
+        Some(*end)
+    });
+    ends.collect()
 }

@@ -65,17 +65,14 @@ fn scale_of(largest: f32) -> u16 {
 
 /// At most 32 numbers, in split order; the rest of `out` is 0.
 fn encode_block(bf16: &[u8], factor: f32, out: &mut [u8; BLOCK]) {
-    let mut plain = [[0u8; 2]; BLOCK];
-    let pairs = bf16.as_chunks().0;
-    plain[..pairs.len()].copy_from_slice(pairs);
+    let mut plain = [0; 2 * BLOCK];
+    plain[..bf16.len()].copy_from_slice(bf16);
+    // The low byte of the sum is the whole number, negative ones in two's complement.
+    let encode = |bits: u32| (f32::from_bits(bits) * factor + ROUND).to_bits() as u8;
     let (even, odd) = out.split_at_mut(BLOCK / 2);
-    let encode = |pair: [u8; 2]| {
-        let scaled = bf16_to_f32(u16::from_le_bytes(pair)) * factor;
-        // Low bits of the sum are the whole number, negative ones in two's complement.
-        (scaled + ROUND).to_bits() as u8
-    };
-    for ((pair, even), odd) in plain.as_chunks::<2>().0.iter().zip(even).zip(odd) {
-        (*even, *odd) = (encode(pair[0]), encode(pair[1]));
+    for ((pair, even), odd) in plain.as_chunks().0.iter().zip(even).zip(odd) {
+        let pair = u32::from_le_bytes(*pair);
+        (*even, *odd) = (encode(pair << 16), encode(pair & 0xffff_0000));
     }
 }
 

@@ -22,9 +22,9 @@ pub mod model;
 pub mod pool;
 mod product;
 
-pub use kernel::{Isa, Order};
+pub use kernel::{Activations, Isa, Order};
 pub use kv::{BLOCK_TOKENS, Kv, KvFormat, KvShape, Sequences, Table};
 pub use mapped::Mapped;
-pub use model::{CpuModel, Needs, Span};
+pub use model::{CpuModel, DenseBytes, DenseCopy, Needs, PrepareError, Span};
 pub use pool::Pool;
 pub use product::product;

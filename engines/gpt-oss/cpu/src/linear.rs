@@ -2,13 +2,18 @@
 
 use gpt_oss_model::Bf16;
 
-use crate::kernel::{Isa, Order, Rows, multiply, split, split_len};
+use crate::kernel::bf16::{self, GROUP};
+use crate::kernel::{Activations, Isa, Order, Rows, multiply, split, split_len};
 use crate::pool::Pool;
 
 /// Weights of one task. Small enough to share out evenly, large enough that claiming a task costs nothing.
 pub(crate) const TASK_BYTES: usize = 256 << 10;
 /// Tokens that pass through a task's weights together: their vectors stay in the second cache.
 pub(crate) const TOKEN_BLOCK: usize = 64;
+/// Rows from which on activations may be rounded. A row alone waits for its weights and not for arithmetic.
+const ROUNDED_MIN: usize = 2;
+/// Bytes of a task's weights as bf16, which stay in the second cache beside the tokens they meet.
+const PANEL_BYTES: usize = 288 << 10;
 
 /// How the work is done.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +21,33 @@ pub(crate) struct Compute<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) isa: Isa,
     pub(crate) order: Order,
+    /// Bf16 only with an `isa` and an order that can.
+    pub(crate) activations: Activations,
+}
+
+/// Vectors of several tokens, ready to be multiplied.
+#[derive(Debug)]
+pub(crate) enum Inputs {
+    Split(SplitRows),
+    Rounded(RoundedRows),
+}
+
+impl Inputs {
+    /// `plain` is (tokens, width).
+    pub(crate) fn new(compute: Compute<'_>, plain: &[f32], width: usize) -> Inputs {
+        if compute.activations == Activations::Bf16 && plain.len() / width >= ROUNDED_MIN {
+            Inputs::Rounded(RoundedRows::new(compute, plain, width))
+        } else {
+            Inputs::Split(SplitRows::new(compute, plain, width))
+        }
+    }
+
+    pub(crate) fn tokens(&self) -> usize {
+        match self {
+            Inputs::Split(rows) => rows.tokens(),
+            Inputs::Rounded(rows) => rows.tokens(),
+        }
+    }
 }
 
 /// Vectors of several tokens in split order.
@@ -27,7 +59,7 @@ pub(crate) struct SplitRows {
 
 impl SplitRows {
     /// `plain` is (tokens, width).
-    pub(crate) fn new(compute: Compute<'_>, plain: &[f32], width: usize) -> SplitRows {
+    fn new(compute: Compute<'_>, plain: &[f32], width: usize) -> SplitRows {
         let length = split_len(width);
         let tokens = plain.len() / width;
         let mut data = vec![0.0; tokens * length];
@@ -49,8 +81,67 @@ impl SplitRows {
         &self.data[token * self.length..][..self.length]
     }
 
-    pub(crate) fn tokens(&self) -> usize {
+    fn tokens(&self) -> usize {
         self.data.len() / self.length
+    }
+}
+
+/// Vectors of several tokens rounded to bf16, two columns to a word.
+#[derive(Debug)]
+pub(crate) struct RoundedRows {
+    /// (tokens, words)
+    data: Vec<u32>,
+    words: usize,
+    /// All of them in groups.
+    packed: Vec<u32>,
+}
+
+impl RoundedRows {
+    /// `plain` is (tokens, width).
+    fn new(compute: Compute<'_>, plain: &[f32], width: usize) -> RoundedRows {
+        let words = bf16::words(width);
+        let tokens = plain.len() / width;
+        let mut data = vec![0; tokens * words];
+        compute.pool.tiles(&mut data, words, &token_ends(tokens), words, |tile| {
+            for row in tile.rows() {
+                bf16::round(&plain[row * width..][..width], tile.row(row));
+            }
+        });
+        let mut rows = RoundedRows { data, words, packed: Vec::new() };
+        let all: Vec<usize> = (0..tokens).collect();
+        rows.packed = rows.pack(compute, all.chunks(GROUP));
+        rows
+    }
+
+    /// Groups, (groups, words, 16), each of the tokens that are named for it.
+    pub(crate) fn pack<'a>(
+        &self,
+        compute: Compute<'_>,
+        groups: impl ExactSizeIterator<Item = &'a [usize]>,
+    ) -> Vec<u32> {
+        let groups: Vec<&[usize]> = groups.collect();
+        let width = self.words * GROUP;
+        let mut packed = vec![0; groups.len() * width];
+        let ends: Vec<usize> = (1..=groups.len()).collect();
+        compute.pool.tiles(&mut packed, width, &ends, width, |tile| {
+            let group = tile.group();
+            let rows: Vec<&[u32]> = groups[group].iter().map(|token| self.row(*token)).collect();
+            bf16::pack(&rows, tile.row(group));
+        });
+        packed
+    }
+
+    fn row(&self, token: usize) -> &[u32] {
+        &self.data[token * self.words..][..self.words]
+    }
+
+    /// Words of a row.
+    pub(crate) fn words(&self) -> usize {
+        self.words
+    }
+
+    fn tokens(&self) -> usize {
+        self.data.len() / self.words
     }
 }
 
@@ -65,8 +156,35 @@ pub(crate) fn rows_a_task(row_bytes: usize, multiple_of: usize) -> usize {
     (TASK_BYTES / row_bytes).max(1).next_multiple_of(multiple_of)
 }
 
+/// Rows of weights that make a task with packed tokens, when there are `rows` of `words` in all: as many as fit, fewer
+/// when threads would be idle.
+pub(crate) fn panel_rows(compute: Compute<'_>, rows: usize, words: usize) -> usize {
+    /// Kernels take six rows at a time, activations are made of four, and 16 are turned together.
+    const MULTIPLE_OF: usize = 48;
+    const TASKS_A_THREAD: usize = 4;
+    /// Products of more rows than that would take more memory than their weights.
+    const ROWS_MAX: usize = 10 * MULTIPLE_OF;
+    let most = (PANEL_BYTES / (words * size_of::<u32>()) / MULTIPLE_OF * MULTIPLE_OF).min(ROWS_MAX);
+    let even = rows.div_ceil(compute.pool.threads() * TASKS_A_THREAD).next_multiple_of(MULTIPLE_OF);
+    even.clamp(MULTIPLE_OF, most.max(MULTIPLE_OF))
+}
+
 /// `out`, (tokens, rows), = `tokens` times the matrix, plus the bias, plus what was in `out` when `add`.
 pub(crate) fn linear(
+    compute: Compute<'_>,
+    weights: Rows<'_>,
+    bias: Option<Bf16<'_>>,
+    tokens: &Inputs,
+    add: bool,
+    out: &mut [f32],
+) {
+    match tokens {
+        Inputs::Split(tokens) => linear_split(compute, weights, bias, tokens, add, out),
+        Inputs::Rounded(tokens) => linear_packed(compute, weights, bias, tokens, add, out),
+    }
+}
+
+fn linear_split(
     compute: Compute<'_>,
     weights: Rows<'_>,
     bias: Option<Bf16<'_>>,
@@ -92,5 +210,39 @@ pub(crate) fn linear(
                 },
             );
         }
+    });
+}
+
+fn linear_packed(
+    compute: Compute<'_>,
+    weights: Rows<'_>,
+    bias: Option<Bf16<'_>>,
+    tokens: &RoundedRows,
+    add: bool,
+    out: &mut [f32],
+) {
+    let count = tokens.tokens();
+    let columns = panel_rows(compute, weights.count(), tokens.words());
+    compute.pool.tiles(out, weights.count(), &[count], columns, |tile| {
+        let rows = tile.columns();
+        let bias: Option<Vec<f32>> = bias.map(|bias| rows.clone().map(|row| bias.get(row)).collect());
+        bf16::multiply(weights.slice(rows), &tokens.packed, |products| {
+            products.each_token(count, |token, products| {
+                let out = tile.row(token);
+                match (&bias, add) {
+                    (None, false) => out.copy_from_slice(products),
+                    (Some(bias), false) => {
+                        for ((out, product), bias) in out.iter_mut().zip(products).zip(bias) {
+                            *out = product + bias;
+                        }
+                    }
+                    (bias, true) => {
+                        for (i, (out, product)) in out.iter_mut().zip(products).enumerate() {
+                            *out += product + bias.as_ref().map_or(0.0, |bias| bias[i]);
+                        }
+                    }
+                }
+            });
+        });
     });
 }

@@ -1,5 +1,6 @@
 //! The forward pass over rows of several sequences.
 
+mod dense;
 mod needs;
 
 use std::ops::Range;
@@ -9,13 +10,14 @@ use gpt_oss_model::{Bf16, GptOssConfig, Store, Weights};
 
 use crate::attention::{Arithmetic, AttentionSpan, Heads, attend};
 use crate::experts::{ExpertMatrix, ExpertWeights, mix};
-use crate::kernel::{Isa, Order, Rows};
+use crate::kernel::{Activations, Isa, Order, Rows};
 use crate::kv::{Kv, KvFormat, KvShape, StoredRows, Table};
-use crate::linear::{Compute, SplitRows, linear, token_ends};
+use crate::linear::{Compute, Inputs, linear, token_ends};
 use crate::mapped::Mapped;
 use crate::math::rms_norm;
 use crate::pool::Pool;
 
+pub use dense::{DenseBytes, DenseCopy, PrepareError};
 pub use needs::Needs;
 
 /// A model whose weights are mapped files.
@@ -26,11 +28,14 @@ pub struct CpuModel {
     layers: Vec<LayerRanges>,
     embedding: Place,
     norm: Place,
-    head: Place,
+    head: Matrix,
+    /// Stands for the stored matrices of attention and output.
+    dense: Option<DenseCopy>,
     pool: Pool,
     isa: Isa,
     order: Order,
     kv_format: KvFormat,
+    activations: Activations,
 }
 
 /// Consecutive new tokens of one sequence.
@@ -54,13 +59,22 @@ struct Place {
     range: Range<usize>,
 }
 
+/// A stored matrix for which there may be a copy.
+#[derive(Debug)]
+struct Matrix {
+    stored: Place,
+    /// Among all such matrices.
+    number: usize,
+    columns: usize,
+}
+
 #[derive(Debug)]
 struct LayerRanges {
     attention_norm: Place,
-    q: (Place, Place),
-    k: (Place, Place),
-    v: (Place, Place),
-    o: (Place, Place),
+    q: (Matrix, Place),
+    k: (Matrix, Place),
+    v: (Matrix, Place),
+    o: (Matrix, Place),
     sinks: Place,
     experts_norm: Place,
     router: (Place, Place),
@@ -84,23 +98,37 @@ impl CpuModel {
             let range = &place.tensor.range;
             Place { shard: place.shard, range: range.start as usize..range.end as usize }
         };
-        let layers = (0..store.config().layers.len()).map(|n| LayerRanges::new(n, place)).collect();
+        let config = store.config();
+        let layers: Vec<_> = (0..config.layers.len()).map(|n| LayerRanges::new(n, config, place)).collect();
+        let head = Matrix {
+            stored: place("lm_head.weight"),
+            number: layers.len() * dense::MATRICES_A_LAYER,
+            columns: config.hidden,
+        };
         CpuModel {
-            rotation: Rotation::new(&store.config().rope, store.config().head_dim),
+            rotation: Rotation::new(&config.rope, config.head_dim),
             layers,
             embedding: place("model.embed_tokens.weight"),
             norm: place("model.norm.weight"),
-            head: place("lm_head.weight"),
+            head,
+            dense: None,
             store,
             pool,
             isa,
             order: Order::Fastest,
             kv_format: KvFormat::F32,
+            activations: Activations::Bf16,
         }
     }
 
+    /// With other activations than bf16 where several rows are multiplied at once.
+    #[must_use]
+    pub fn with_activations(self, activations: Activations) -> CpuModel {
+        CpuModel { activations, ..self }
+    }
+
     /// The result of a row has the same bits whatever rows are beside it and however its sequence is cut, at the cost
-    /// of a slower single sequence with AVX-512.
+    /// of a slower single sequence with AVX-512, and of activations that are never rounded.
     #[must_use]
     pub fn deterministic(self) -> CpuModel {
         CpuModel { order: Order::Invariant, ..self }
@@ -122,6 +150,11 @@ impl CpuModel {
 
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// What activations are when several rows are multiplied at once.
+    pub fn activations(&self) -> Activations {
+        self.activations.with(self.isa, self.order)
     }
 
     pub fn threads(&self) -> usize {
@@ -180,7 +213,7 @@ impl CpuModel {
         }
         if wanted > 0 {
             let t = self.normed(&self.norm, &x);
-            linear(self.compute(), self.rows(&self.head, config.hidden), None, &t, false, logits);
+            linear(self.compute(), self.matrix(&self.head), None, &t, false, logits);
         }
         each_layer(total, total)
     }
@@ -225,14 +258,14 @@ impl CpuModel {
         x: &[f32],
         kv: &mut Kv,
     ) -> Vec<f32> {
-        let GptOssConfig { hidden, head_dim, kv_heads, .. } = *self.config();
+        let GptOssConfig { head_dim, kv_heads, .. } = *self.config();
         let (query_width, kv_width) = (self.config().query_width(), self.config().kv_width());
-        let rows = x.len() / hidden;
+        let rows = x.len() / self.config().hidden;
         let t = self.normed(&layer.attention_norm, x);
-        let project = |(weight, bias): &(Place, Place), width: usize| {
+        let project = |(weight, bias): &(Matrix, Place), width: usize| {
             let mut out = vec![0.0; rows * width];
             let bias = Some(self.bf16(bias));
-            linear(self.compute(), self.rows(weight, hidden), bias, &t, false, &mut out);
+            linear(self.compute(), self.matrix(weight), bias, &t, false, &mut out);
             out
         };
         let queries = project(&layer.q, query_width);
@@ -263,8 +296,8 @@ impl CpuModel {
         let config = self.config();
         let compute = self.compute();
         let (weight, bias) = &layer.o;
-        let mixed = SplitRows::new(compute, mixed, config.query_width());
-        linear(compute, self.rows(weight, config.query_width()), Some(self.bf16(bias)), &mixed, true, x);
+        let mixed = Inputs::new(compute, mixed, config.query_width());
+        linear(compute, self.matrix(weight), Some(self.bf16(bias)), &mixed, true, x);
         let t = self.normed(&layer.experts_norm, x);
         let matrix =
             |(blocks, scales, bias): &'_ (Place, Place, Place), rows: usize, columns: usize| ExpertMatrix {
@@ -284,7 +317,7 @@ impl CpuModel {
     }
 
     /// The rows of `x` after a norm, ready to be multiplied.
-    fn normed(&self, weight: &Place, x: &[f32]) -> SplitRows {
+    fn normed(&self, weight: &Place, x: &[f32]) -> Inputs {
         let hidden = self.config().hidden;
         let mut out = vec![0.0; x.len()];
         self.pool.tiles(&mut out, hidden, &token_ends(x.len() / hidden), hidden, |tile| {
@@ -293,11 +326,11 @@ impl CpuModel {
                 rms_norm(&x[row * hidden..][..hidden], weight, self.config().rms_epsilon, tile.row(row));
             }
         });
-        SplitRows::new(self.compute(), &out, hidden)
+        Inputs::new(self.compute(), &out, hidden)
     }
 
     fn compute(&self) -> Compute<'_> {
-        Compute { pool: &self.pool, isa: self.isa, order: self.order }
+        Compute { pool: &self.pool, isa: self.isa, order: self.order, activations: self.activations() }
     }
 
     fn bytes(&self, place: &Place) -> &[u8] {
@@ -306,6 +339,14 @@ impl CpuModel {
 
     fn bf16(&self, place: &Place) -> Bf16<'_> {
         Bf16(self.bytes(place))
+    }
+
+    /// From the copy if there is one.
+    fn matrix(&self, matrix: &Matrix) -> Rows<'_> {
+        match &self.dense {
+            Some(copy) => copy.rows(matrix),
+            None => self.rows(&matrix.stored, matrix.columns),
+        }
     }
 
     fn rows(&self, place: &Place, columns: usize) -> Rows<'_> {
@@ -320,18 +361,22 @@ impl Weights for CpuModel {
 }
 
 impl LayerRanges {
-    fn new(layer: usize, place: impl Fn(&str) -> Place) -> LayerRanges {
+    fn new(layer: usize, config: &GptOssConfig, place: impl Fn(&str) -> Place) -> LayerRanges {
         let one = |name: &str| place(&format!("model.layers.{layer}.{name}"));
         let two = |name: &str| (one(&format!("{name}.weight")), one(&format!("{name}.bias")));
         let three = |name: &str| {
             (one(&format!("{name}_blocks")), one(&format!("{name}_scales")), one(&format!("{name}_bias")))
         };
+        let matrix = |name: &str, number: usize, columns: usize| {
+            let (stored, bias) = two(name);
+            (Matrix { stored, number: layer * dense::MATRICES_A_LAYER + number, columns }, bias)
+        };
         LayerRanges {
             attention_norm: one("input_layernorm.weight"),
-            q: two("self_attn.q_proj"),
-            k: two("self_attn.k_proj"),
-            v: two("self_attn.v_proj"),
-            o: two("self_attn.o_proj"),
+            q: matrix("self_attn.q_proj", 0, config.hidden),
+            k: matrix("self_attn.k_proj", 1, config.hidden),
+            v: matrix("self_attn.v_proj", 2, config.hidden),
+            o: matrix("self_attn.o_proj", 3, config.query_width()),
             sinks: one("self_attn.sinks"),
             experts_norm: one("post_attention_layernorm.weight"),
             router: two("mlp.router"),

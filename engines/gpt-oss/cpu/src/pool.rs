@@ -190,13 +190,13 @@ impl Pool {
     ///
     /// # Panics
     /// When `row_ends` do not rise to the number of rows, or a task panics.
-    pub fn tiles(
+    pub fn tiles<N: Send>(
         &self,
-        out: &mut [f32],
+        out: &mut [N],
         width: usize,
         row_ends: &[usize],
         columns: usize,
-        task: impl Fn(&mut Tile<'_>) + Sync,
+        task: impl Fn(&mut Tile<'_, N>) + Sync,
     ) {
         assert!(width > 0 && columns > 0 && row_ends.is_sorted());
         assert_eq!(row_ends.last().copied().unwrap_or(0) * width, out.len(), "tiles do not cover the array");
@@ -234,16 +234,16 @@ impl Drop for Pool {
 
 /// The rows and columns of an array that one task writes.
 #[derive(Debug)]
-pub struct Tile<'a> {
-    base: *mut f32,
+pub struct Tile<'a, N = f32> {
+    base: *mut N,
     width: usize,
     group: usize,
     rows: Range<usize>,
     columns: Range<usize>,
-    marker: std::marker::PhantomData<&'a mut [f32]>,
+    marker: std::marker::PhantomData<&'a mut [N]>,
 }
 
-impl Tile<'_> {
+impl<N> Tile<'_, N> {
     /// Which of `row_ends` the rows end at.
     pub fn group(&self) -> usize {
         self.group
@@ -261,7 +261,7 @@ impl Tile<'_> {
     ///
     /// # Panics
     /// When the row is not in the tile.
-    pub fn row(&mut self, row: usize) -> &mut [f32] {
+    pub fn row(&mut self, row: usize) -> &mut [N] {
         assert!(self.rows.contains(&row), "row {row} is in another tile");
         // SAFETY: `tiles` made this tile of rows and columns inside the array, disjoint from every other tile, and
         // borrows the array for as long as tiles live; `&mut self` keeps the parts of one tile apart.
@@ -275,10 +275,10 @@ impl Tile<'_> {
 }
 
 /// The start of an array that tiles divide among threads.
-struct SendPointer(*mut f32);
+struct SendPointer<N>(*mut N);
 
-// SAFETY: only used to make tiles, which are disjoint.
-unsafe impl Sync for SendPointer {}
+// SAFETY: only used to make tiles, which are disjoint, so that each number is on one thread at a time.
+unsafe impl<N: Send> Sync for SendPointer<N> {}
 
 fn serve(shared: &Shared) {
     let mut seen = 0;

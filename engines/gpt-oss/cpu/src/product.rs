@@ -1,7 +1,7 @@
 //! One matrix times some tokens by itself: a benchmark measures here what the model runs.
 
-use crate::kernel::{Isa, Order, Rows};
-use crate::linear::{Compute, SplitRows, linear};
+use crate::kernel::{Activations, Isa, Order, Rows};
+use crate::linear::{Compute, Inputs, linear};
 use crate::pool::Pool;
 
 /// `out`, (tokens, rows), = `tokens`, (tokens, columns), times the matrix. Activations are brought into the form that the
@@ -10,8 +10,8 @@ use crate::pool::Pool;
 /// # Panics
 /// When the lengths do not fit the matrix, or the processor lacks `isa`.
 pub fn product(pool: &Pool, isa: Isa, order: Order, weights: Rows<'_>, tokens: &[f32], out: &mut [f32]) {
-    let compute = Compute { pool, isa, order };
+    let compute = Compute { pool, isa, order, activations: Activations::Bf16.with(isa, order) };
     assert_eq!(tokens.len() / weights.columns() * weights.count(), out.len(), "tokens of another length");
-    let tokens = SplitRows::new(compute, tokens, weights.columns());
+    let tokens = Inputs::new(compute, tokens, weights.columns());
     linear(compute, weights, None, &tokens, false, out);
 }

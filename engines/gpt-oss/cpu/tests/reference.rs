@@ -5,7 +5,9 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
-use gpt_oss_cpu::{CpuModel, Isa, Kv, KvFormat, Mapped, Pool, Sequences, Span, Table};
+use gpt_oss_cpu::{
+    Activations, CpuModel, DenseBytes, Isa, Kv, KvFormat, Mapped, Pool, PrepareError, Sequences, Span, Table,
+};
 use gpt_oss_model::{Oracle, Store};
 use serde::Deserialize;
 
@@ -21,7 +23,7 @@ fn open(dir: &Path, isa: Isa, threads: usize) -> CpuModel {
         |name| std::fs::read(dir.join(name)),
         |name| Mapped::open(&dir.join(name)),
     );
-    CpuModel::new(store.unwrap(), Pool::new(threads).unwrap(), isa)
+    CpuModel::new(store.unwrap(), Pool::new(threads).unwrap(), isa).with_activations(Activations::F32)
 }
 
 /// Some tokens of a sequence, and whether the logits after the last are wanted.
@@ -58,19 +60,16 @@ struct Prompt {
     positions: Vec<usize>,
 }
 
-/// Logits at the recorded positions, fed in chunks that end there, and every greedy token.
-fn check_shape(shape: &str, isa: Isa) {
-    if !isa.is_available() {
-        println!("skipped: no {}", isa.as_str());
-        return;
-    }
+/// Logits at the recorded positions, fed in chunks that end there, and every greedy token. Gives the errors of all logits
+/// that were compared.
+fn compare(shape: &str, model: &CpuModel) -> Vec<f32> {
     let dir = root().join("tests/fixtures/gpt-oss").join(shape);
     let reference: Reference =
         serde_json::from_slice(&std::fs::read(dir.join("reference.json")).unwrap()).unwrap();
     let recorded = std::fs::read(dir.join("logits.safetensors")).unwrap();
     let header = model_formats::Header::parse("logits", &recorded, recorded.len() as u64).unwrap();
-    let model = open(&dir, isa, 3);
     let vocabulary = model.config().vocabulary;
+    let mut errors = Vec::new();
     for (k, prompt) in reference.prompts.iter().enumerate() {
         let range = &header.tensors[&k.to_string()].range;
         let floats = recorded[range.start as usize..range.end as usize].as_chunks::<4>().0;
@@ -80,24 +79,63 @@ fn check_shape(shape: &str, isa: Isa) {
         let mut caches = Sequences::new(model.kv_shape(), 1, tokens.len());
         let mut start = 0;
         for (position, expected) in prompt.positions.iter().zip(expected.chunks_exact(vocabulary)) {
-            let part = (0, &tokens[start..=*position], true);
-            let error = difference(&forward(&model, &[part], &mut caches), expected);
-            assert!(error < TOLERANCE, "{shape} {isa:?} {}: {position} is off by {error}", prompt.name);
+            let logits = forward(model, &[(0, &tokens[start..=*position], true)], &mut caches);
+            errors.extend(logits.iter().zip(expected).map(|(a, b)| (a - b).abs()));
             start = position + 1;
         }
 
         let mut caches = Sequences::new(model.kv_shape(), 1, tokens.len());
         let mut span = &prompt.token_ids[..];
         for (i, expected) in prompt.greedy.iter().enumerate() {
-            assert_eq!(
-                argmax(&forward(&model, &[(0, span, true)], &mut caches)),
-                *expected,
-                "{shape} {}: {i}",
-                prompt.name
-            );
+            let token = argmax(&forward(model, &[(0, span, true)], &mut caches));
+            assert_eq!(token, *expected, "{shape} {}: {i}", prompt.name);
             span = &prompt.greedy[i..=i];
         }
     }
+    errors
+}
+
+fn check_shape(shape: &str, isa: Isa) {
+    if !isa.is_available() {
+        println!("skipped: no {}", isa.as_str());
+        return;
+    }
+    let model = open(&root().join("tests/fixtures/gpt-oss").join(shape), isa, 3);
+    let error = compare(shape, &model).into_iter().fold(0.0, f32::max);
+    assert!(error < TOLERANCE, "{shape} {isa:?}: off by {error}");
+}
+
+/// With activations rounded to bf16 the logits are off by less than those of the references in bf16, which round
+/// more: there the median of the errors is 0.041 (nano) and 0.060 (tiny), their root mean square 0.10. Every greedy token
+/// is the recorded one.
+fn check_rounded(shape: &str) {
+    const MEDIAN_MAX: f32 = 0.03;
+    const RMS_MAX: f32 = 0.1;
+    let Some(model) = open_rounded(&root().join("tests/fixtures/gpt-oss").join(shape)) else { return };
+    let mut errors = compare(shape, &model);
+    errors.sort_by(f32::total_cmp);
+    let median = errors[errors.len() / 2];
+    let rms = (errors.iter().map(|e| e * e).sum::<f32>() / errors.len() as f32).sqrt();
+    assert!(median < MEDIAN_MAX && rms < RMS_MAX, "{shape}: median {median}, root mean square {rms}");
+    assert!(median > TOLERANCE, "{shape}: nothing was rounded");
+}
+
+fn open_rounded(dir: &Path) -> Option<CpuModel> {
+    if !Isa::Avx512Bf16.is_available() {
+        println!("skipped: no {}", Isa::Avx512Bf16.as_str());
+        return None;
+    }
+    Some(open(dir, Isa::Avx512Bf16, 3).with_activations(Activations::Bf16))
+}
+
+#[test]
+fn nano_with_rounded_activations_is_near_the_reference() {
+    check_rounded("nano");
+}
+
+#[test]
+fn tiny_with_rounded_activations_is_near_the_reference() {
+    check_rounded("tiny");
 }
 
 #[test]
@@ -108,6 +146,103 @@ fn nano_equals_the_reference() {
 #[test]
 fn tiny_equals_the_reference() {
     Isa::ALL.iter().for_each(|isa| check_shape("tiny", *isa));
+}
+
+/// Attention and output in eight bits, against as stored, wherever an answer is given.
+#[derive(Debug)]
+struct Int8Difference {
+    /// Largest difference of any logit, and the root of their mean square, as shares of the logits' standard deviation.
+    largest: f32,
+    root: f32,
+    /// Share of the places at which the same token is the likeliest.
+    same: f32,
+}
+
+/// `conversations`: prompts and answers.
+fn int8_difference(dir: &Path, isa: Isa, conversations: &[(&[u32], &[u32])]) -> Int8Difference {
+    let stored = open(dir, isa, 2);
+    let mut copied = open(dir, isa, 2);
+    prepare(&mut copied);
+    let run = |model: &CpuModel| {
+        let mut all = Vec::new();
+        for (prompt, answer) in conversations {
+            let mut caches = Sequences::new(model.kv_shape(), 1, prompt.len() + answer.len());
+            all.extend(forward(model, &[(0, prompt, true)], &mut caches));
+            for token in *answer {
+                all.extend(forward(model, &[(0, &[*token], true)], &mut caches));
+            }
+        }
+        all
+    };
+    let (exact, got) = (run(&stored), run(&copied));
+    let mean = exact.iter().sum::<f32>() / exact.len() as f32;
+    let root = |squares: f32| (squares / exact.len() as f32).sqrt();
+    let deviation = root(exact.iter().map(|x| (x - mean).powi(2)).sum());
+    let error = root(exact.iter().zip(&got).map(|(a, b)| (a - b).powi(2)).sum());
+    let vocabulary = stored.config().vocabulary;
+    let places = || exact.chunks_exact(vocabulary).zip(got.chunks_exact(vocabulary));
+    let same = places().filter(|(a, b)| argmax(a) == argmax(b)).count();
+    Int8Difference {
+        largest: difference(&exact, &got) / deviation,
+        root: error / deviation,
+        same: same as f32 / places().count() as f32,
+    }
+}
+
+fn prepare(model: &mut CpuModel) {
+    let ok: Result<(), PrepareError<Infallible>> = model.prepare_int8(|_| Ok(()));
+    ok.unwrap();
+}
+
+/// The bounds that the README states. The largest difference is where a token goes to another expert.
+#[test]
+fn eight_bits_change_logits_by_less_than_the_stated_bound() {
+    for shape in ["nano", "tiny"] {
+        let dir = root().join("tests/fixtures/gpt-oss").join(shape);
+        let reference: Reference =
+            serde_json::from_slice(&std::fs::read(dir.join("reference.json")).unwrap()).unwrap();
+        let conversations: Vec<_> =
+            reference.prompts.iter().map(|p| (&p.token_ids[..], &p.greedy[..])).collect();
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let found = int8_difference(&dir, isa, &conversations);
+            println!("{shape} {isa:?}: {found:?}");
+            assert!(found.largest < 1.0 && found.root < 0.04, "{shape} {isa:?}: {found:?}");
+            // Not nothing: the copy is used.
+            assert!(found.root > 1e-3, "{shape} {isa:?}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn eight_bits_leave_the_demo_models_next_token_as_it_is() {
+    let dir = root().join("assets/demo-model");
+    let demo: Demo = serde_json::from_slice(&std::fs::read(dir.join("reference.json")).unwrap()).unwrap();
+    let conversations: Vec<_> =
+        demo.prompts.iter().map(|p| (&p.prompt_token_ids[..], &p.completion_token_ids[..])).collect();
+    let found = int8_difference(&dir, Isa::detect(), &conversations);
+    println!("demo: {found:?}");
+    assert!(found.root < 0.06 && found.same > 0.99, "{found:?}");
+}
+
+/// The copy and what is read besides are all there is to read.
+#[test]
+fn with_a_copy_only_the_other_weights_are_read() {
+    let mut model = open(&root().join("tests/fixtures/gpt-oss/nano"), Isa::detect(), 2);
+    let bytes = |model: &CpuModel| model.parts_read().iter().map(|(_, r)| r.len() as u64).sum::<u64>();
+    let before = bytes(&model);
+    assert_eq!(before, model.store().shards().iter().map(|s| s.as_ref().len() as u64).sum::<u64>());
+    let stop = model.prepare_int8(|_| Err("enough"));
+    assert!(matches!(stop, Err(PrepareError::Stopped("enough"))) && model.dense_copy().is_none());
+    let mut reports = Vec::new();
+    let ok: Result<(), PrepareError<Infallible>> = model.prepare_int8(|done| {
+        reports.push(done);
+        Ok(())
+    });
+    ok.unwrap();
+    let expected = DenseBytes::of(model.config());
+    assert_eq!(before - bytes(&model), expected.replaced);
+    assert_eq!(model.dense_copy().unwrap().bytes(), expected.copy);
+    assert!(reports.is_sorted() && reports.last() == Some(&expected.replaced));
 }
 
 #[derive(Deserialize)]
@@ -124,19 +259,18 @@ struct DemoPrompt {
 }
 
 /// All 25 conversations of the demo model, decoded side by side in one batch.
-#[test]
-fn the_demo_model_answers_as_recorded() {
+fn check_demo(model: &CpuModel, tolerance: f32) {
     let dir = root().join("assets/demo-model");
     let demo: Demo = serde_json::from_slice(&std::fs::read(dir.join("reference.json")).unwrap()).unwrap();
     assert_eq!(demo.prompts.len(), 25);
-    let model = open(&dir, Isa::detect(), 2);
     let vocabulary = model.config().vocabulary;
     let mut caches = Sequences::new(model.kv_shape(), demo.prompts.len(), 1024);
     let mut answers: Vec<Vec<u32>> = Vec::new();
     for (sequence, prompt) in demo.prompts.iter().enumerate() {
-        let logits = forward(&model, &[(sequence, &prompt.prompt_token_ids, true)], &mut caches);
+        let logits = forward(model, &[(sequence, &prompt.prompt_token_ids, true)], &mut caches);
         for (id, expected) in &prompt.top20_at_prompt_end {
-            assert!((logits[*id] - expected).abs() < TOLERANCE, "{}: logit {id}", prompt.name);
+            let error = (logits[*id] - expected).abs();
+            assert!(error < tolerance, "{}: logit {id} is off by {error}", prompt.name);
         }
         answers.push(vec![argmax(&logits)]);
     }
@@ -150,7 +284,7 @@ fn the_demo_model_answers_as_recorded() {
         let last: Vec<[u32; 1]> = running.iter().map(|&s| [*answers[s].last().unwrap()]).collect();
         let parts: Vec<Part<'_>> =
             running.iter().zip(&last).map(|(&sequence, tokens)| (sequence, &tokens[..], true)).collect();
-        let logits = forward(&model, &parts, &mut caches);
+        let logits = forward(model, &parts, &mut caches);
         for (&s, logits) in running.iter().zip(logits.chunks_exact(vocabulary)) {
             answers[s].push(argmax(logits));
         }
@@ -158,6 +292,18 @@ fn the_demo_model_answers_as_recorded() {
     for (prompt, answer) in demo.prompts.iter().zip(&answers) {
         assert_eq!(*answer, prompt.completion_token_ids, "{}", prompt.name);
     }
+}
+
+#[test]
+fn the_demo_model_answers_as_recorded() {
+    check_demo(&open(&root().join("assets/demo-model"), Isa::detect(), 2), TOLERANCE);
+}
+
+#[test]
+fn the_demo_model_answers_as_recorded_with_rounded_activations() {
+    const ROUNDED_TOLERANCE: f32 = 0.3;
+    let Some(model) = open_rounded(&root().join("assets/demo-model")) else { return };
+    check_demo(&model, ROUNDED_TOLERANCE);
 }
 
 /// How a prompt is cut and what runs beside it makes no difference beyond rounding.
@@ -212,8 +358,11 @@ fn keys_and_values_as_bf16_stay_near_the_oracle() {
 fn deterministic_results_have_the_same_bits_however_they_are_batched() {
     let dir = root().join("tests/fixtures/gpt-oss/tiny");
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-        for format in [KvFormat::F32, KvFormat::Bf16] {
-            let model = open(&dir, isa, 2).deterministic().with_kv_format(format);
+        for (format, int8) in [(KvFormat::F32, false), (KvFormat::Bf16, false), (KvFormat::F32, true)] {
+            let mut model = open(&dir, isa, 2).deterministic().with_kv_format(format);
+            if int8 {
+                prepare(&mut model);
+            }
             let tokens: Vec<u32> = (0..150).map(|i| (i * 37 + 11) % 1000).collect();
             let run = |chunk: usize, neighbours: usize| {
                 let mut caches = Sequences::new(model.kv_shape(), 1 + neighbours, 300);
@@ -236,7 +385,7 @@ fn deterministic_results_have_the_same_bits_however_they_are_batched() {
                 assert_eq!(
                     run(chunk, neighbours),
                     alone,
-                    "{isa:?}: chunks of {chunk}, {neighbours} neighbours"
+                    "{isa:?}, int8 {int8}: chunks of {chunk}, {neighbours} neighbours"
                 );
             }
         }

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::io;
 
 use engine_sdk::{ModelFiles, Progress, Status, Tokenizer, reason};
-use gpt_oss_cpu::Mapped;
+use gpt_oss_cpu::mapped::TOUCH_BYTES;
+use gpt_oss_cpu::{CpuModel, DenseBytes, Mapped, PrepareError};
 use gpt_oss_model::{OpenError, Store};
 
 const TOKENIZER: &str = "tokenizer.json";
@@ -77,25 +78,44 @@ pub(crate) fn tokenizer(files: &ModelFiles, vocabulary: usize) -> Result<Tokeniz
     Ok(tokenizer)
 }
 
-/// Reads every page of the weights once, telling how far it is.
-pub(crate) fn touch(store: &Store<Mapped>, total: u64, progress: &mut Progress<'_>) -> Result<(), Status> {
-    let mut done = 0;
-    for (shard, name) in store.shards().iter().zip(&store.checkpoint().shards) {
-        let mut at = 0;
-        loop {
-            let bytes = shard.touch(at).map_err(|error| {
+/// Reads every page of the weights that a model uses once, telling how far it is: `done` of `total` bytes at first.
+pub(crate) fn touch(
+    model: &CpuModel,
+    mut done: u64,
+    total: u64,
+    progress: &mut Progress<'_>,
+) -> Result<(), Status> {
+    for (shard, range) in model.parts_read() {
+        for start in range.clone().step_by(TOUCH_BYTES) {
+            let piece = start..range.end.min(start + TOUCH_BYTES);
+            model.store().shards()[shard].touch(piece.clone()).map_err(|error| {
+                let name = &model.store().checkpoint().shards[shard];
                 Status::load_failed(
                     reason::FILE_UNREADABLE,
-                    format!("{name}: cannot read at byte {at}: {error}"),
+                    format!("{name}: cannot read at byte {start}: {error}"),
                 )
             })?;
-            if bytes == 0 {
-                break;
-            }
-            at += bytes;
-            done += bytes as u64;
-            progress.report(done, total)?;
+            done += piece.len() as u64;
+            progress.report(done.min(total), total)?;
         }
     }
     Ok(())
+}
+
+/// Makes the eight-bit copy, telling how far it is. Returns the bytes of weights that were read.
+pub(crate) fn prepare_int8(
+    model: &mut CpuModel,
+    total: u64,
+    progress: &mut Progress<'_>,
+) -> Result<u64, Status> {
+    let prepared = model.prepare_int8(|done| progress.report(done, total));
+    let bytes = DenseBytes::of(model.config());
+    match prepared {
+        Ok(()) => Ok(bytes.replaced),
+        Err(PrepareError::Stopped(status)) => Err(status),
+        Err(PrepareError::Io(error)) => Err(Status::load_failed(
+            reason::FILE_UNREADABLE,
+            format!("cannot make the eight-bit copy of {} bytes: {error}", bytes.copy),
+        )),
+    }
 }

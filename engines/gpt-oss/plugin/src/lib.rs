@@ -11,9 +11,9 @@ use engine_sdk::{
 };
 use gpt_oss_cpu::{CpuModel, Pool};
 
-use crate::limits::Limits;
+use crate::limits::{Fixed, Limits};
 use crate::model::GptOssModel;
-use crate::options::Options;
+use crate::options::{DenseWeights, Options};
 
 /// The one device there is.
 pub(crate) const CPU: &str = "cpu";
@@ -54,10 +54,11 @@ impl Engine for GptOss {
         let store = files::open(files)?;
         let (sequences, batch) = limits::sequences_and_batch(settings)?;
         let needs = limits::needs(store.config(), batch, sequences, options.kv());
+        let copy = options.copy_bytes(store.config());
         let need = DeviceNeed {
             device: CPU.to_owned(),
-            weights: 0,
-            weights_mapped: store.checkpoint().tensor_bytes(),
+            weights: copy.copy,
+            weights_mapped: store.checkpoint().tensor_bytes() - copy.replaced,
             workspace: needs.workspace + needs.kv_shared + files::tokenizer_bytes(files)?,
             per_sequence: 0,
             kv_per_token: needs.kv_per_token,
@@ -77,25 +78,36 @@ impl Engine for GptOss {
         let store = files::open(files)?;
         let total: u64 = store.shards().iter().map(|s| s.as_ref().len() as u64).sum();
         progress.report(0, total)?;
-        let fixed = files::tokenizer_bytes(files)?;
+        let fixed = Fixed {
+            tokenizer: files::tokenizer_bytes(files)?,
+            copy: options.copy_bytes(store.config()).copy,
+        };
         let limits = Limits::choose(store.config(), settings, options.kv(), fixed, granted(budget)?)?;
         let tokenizer = files::tokenizer(files, store.config().vocabulary)?;
-        if options.touch {
-            files::touch(&store, total, progress)?;
-        }
         let threads = settings.threads.map_or_else(physical_cores, |threads| threads as usize);
         let pool = if options.pin { Pool::pinned(threads) } else { Pool::new(threads) }.map_err(|error| {
             Status::load_failed("threads_unavailable", format!("cannot start {threads} threads: {error}"))
         })?;
-        let mut model = CpuModel::new(store, pool, options.isa).with_kv_format(options.kv_format);
+        let mut model = CpuModel::new(store, pool, options.isa)
+            .with_activations(options.activations)
+            .with_kv_format(options.kv_format);
         if options.deterministic {
             model = model.deterministic();
         }
+        let read = match options.dense_weights {
+            DenseWeights::Bf16 => 0,
+            DenseWeights::Int8 => files::prepare_int8(&mut model, total, progress)?,
+        };
+        if options.touch {
+            files::touch(&model, read, total, progress)?;
+        }
         log::info(format_args!(
-            "{}: {} threads, {}{}, context {}, {} sequences, {} bytes of {} KV",
+            "{}: {} threads, {}, {} activations, {} attention and output{}, context {}, {} sequences, {} bytes of {} KV",
             files.id,
             model.threads(),
             model.isa().as_str(),
+            model.activations().as_str(),
+            options.dense_weights.as_str(),
             if options.deterministic { ", deterministic" } else { "" },
             limits.context_length,
             limits.sequences_max,

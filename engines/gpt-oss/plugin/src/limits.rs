@@ -32,8 +32,16 @@ pub(crate) struct Limits {
     pub(crate) batch_tokens_max: u32,
     /// Bytes of the blocks of all sequences.
     pub(crate) kv_bytes: u64,
-    /// Bytes besides, the tokenizer's included.
+    /// Bytes besides, those of [`Fixed`] included.
     pub(crate) workspace: u64,
+}
+
+/// Bytes that are needed whatever runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Fixed {
+    pub(crate) tokenizer: u64,
+    /// The copy of weights in another form.
+    pub(crate) copy: u64,
 }
 
 /// # Errors
@@ -64,7 +72,7 @@ pub(crate) fn needs(config: &GptOssConfig, batch: u32, sequences: u32, kv: KvOpt
 
 impl Limits {
     /// What was asked for has to fit `granted` bytes; what was not asked for is made to fit: first the context gets
-    /// shorter, then there are fewer sequences. `fixed` bytes are needed whatever runs.
+    /// shorter, then there are fewer sequences.
     ///
     /// # Errors
     /// `UNSUPPORTED` for settings that cannot be, `OOM_RAM` with both numbers for what does not fit.
@@ -72,7 +80,7 @@ impl Limits {
         config: &GptOssConfig,
         settings: &Settings,
         kv: KvOptions,
-        fixed: u64,
+        fixed: Fixed,
         granted: u64,
     ) -> Result<Limits, Status> {
         let longest = config.context_length_max;
@@ -94,7 +102,7 @@ impl Limits {
                 sequences_max: sequences,
                 batch_tokens_max: batch,
                 kv_bytes: needs.kv(sequences, context),
-                workspace: needs.workspace + fixed,
+                workspace: needs.workspace + fixed.tokenizer + fixed.copy,
             }
         };
         for sequences in (fewest..=asked_sequences).rev() {
@@ -111,8 +119,12 @@ impl Limits {
             }
         }
         let needed = limits(fewest, shortest).total();
+        let copy = match fixed.copy {
+            0 => String::new(),
+            bytes => format!(" ({bytes} of them for the copy of weights)"),
+        };
         let message = format!(
-            "{fewest} sequences of {shortest} tokens need {needed} bytes on cpu besides the mapped weights, \
+            "{fewest} sequences of {shortest} tokens need {needed} bytes{copy} on cpu besides the mapped weights, \
              and {granted} are granted"
         );
         Err(Status::new(StatusCode::OomRam, reason::BUDGET_EXCEEDED, message).with_numbers(needed, granted))

@@ -109,14 +109,24 @@ impl Model for GptOssModel {
     }
 
     fn memory(&self) -> MemoryUse {
-        let details = serde_json::json!({
+        let replaced = self.options.copy_bytes(self.model.config()).replaced;
+        let mut details = serde_json::json!({
             "isa": self.model.isa().as_str(),
             "kv_format": self.options.kv_format.as_str(),
+            "activations": self.model.activations().as_str(),
             "threads": self.model.threads(),
             "pinned": self.model.is_pinned(),
             "deterministic": self.options.deterministic,
-            "weights_mapped_bytes": self.model.store().checkpoint().tensor_bytes(),
+            "dense_weights": self.options.dense_weights.as_str(),
+            "weights_mapped_bytes": self.model.store().checkpoint().tensor_bytes() - replaced,
         });
+        if let Some(copy) = self.model.dense_copy() {
+            details["weights_copy"] = serde_json::json!({
+                "bytes": copy.bytes(),
+                "huge_page_bytes": copy.huge_bytes(),
+                "seconds": copy.seconds(),
+            });
+        }
         MemoryUse {
             // Blocks keep their memory once they have been used: it is granted, and the next sequence wants it.
             devices: vec![DeviceBytes {

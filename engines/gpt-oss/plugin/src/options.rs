@@ -5,7 +5,8 @@ use std::time::Duration;
 use engine_sdk::scheduler::PREFILL_GAP_DEFAULT;
 use engine_sdk::{Settings, Status, reason};
 use gpt_oss_cpu::pool::THREADS_MAX;
-use gpt_oss_cpu::{Isa, KvFormat};
+use gpt_oss_cpu::{Activations, DenseBytes, Isa, KvFormat};
+use gpt_oss_model::GptOssConfig;
 use serde_json::{Map, Value};
 
 use crate::limits::KvOptions;
@@ -13,8 +14,10 @@ use crate::limits::KvOptions;
 /// What `options_json` may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// `isa`: "scalar", "avx2" or "avx512" instead of the best one.
+    /// `isa`: one by name instead of the best one.
     pub(crate) isa: Isa,
+    /// `activations`: whether they may be rounded to bf16 where several rows are multiplied at once.
+    pub(crate) activations: Activations,
     /// `touch`: whether a load reads all weights once, so that the first request does not wait for the disk.
     pub(crate) touch: bool,
     /// `deterministic`: the same request has the same tokens whatever else runs, was cached, or gave way.
@@ -27,13 +30,34 @@ pub(crate) struct Options {
     pub(crate) kv_format: KvFormat,
     /// `kv_tokens`: room for so many tokens, shared by all sequences, instead of for the longest of each.
     pub(crate) kv_tokens: Option<u32>,
+    /// `dense_weights`: the form in which the weights of attention and output are used.
+    pub(crate) dense_weights: DenseWeights,
+}
+
+/// Weights that every token reads: those of attention and output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DenseWeights {
+    /// As published.
+    Bf16,
+    /// A copy in eight bits, made when the model is loaded.
+    Int8,
+}
+
+impl DenseWeights {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            DenseWeights::Bf16 => "bf16",
+            DenseWeights::Int8 => "int8",
+        }
+    }
 }
 
 /// A stream that waits longer than a minute is none.
 const PREFILL_GAP_MS_MAX: u64 = 60_000;
 /// Far more than any memory holds; sums of bytes stay far below 2^64.
 const KV_TOKENS_MAX: u64 = 1 << 31;
-const KNOWN: &str = "isa, touch, deterministic, prefill_gap_ms, kv_format, kv_tokens, pin";
+const KNOWN: &str =
+    "isa, activations, touch, deterministic, prefill_gap_ms, kv_format, kv_tokens, pin, dense_weights";
 
 impl Options {
     pub(crate) fn kv(&self) -> KvOptions {
@@ -51,12 +75,14 @@ impl Options {
         }
         let mut options = Options {
             isa: Isa::detect(),
+            activations: Activations::Bf16,
             touch: true,
             deterministic: false,
             prefill_gap: PREFILL_GAP_DEFAULT,
             pin: true,
             kv_format: KvFormat::F32,
             kv_tokens: None,
+            dense_weights: DenseWeights::Bf16,
         };
         if settings.options_json.is_empty() {
             return Ok(options);
@@ -66,6 +92,7 @@ impl Options {
         for (key, value) in object {
             match key.as_str() {
                 "isa" => options.isa = isa(&value)?,
+                "activations" => options.activations = activations(&value)?,
                 "touch" => options.touch = flag(&key, &value)?,
                 "deterministic" => options.deterministic = flag(&key, &value)?,
                 "prefill_gap_ms" => {
@@ -77,6 +104,7 @@ impl Options {
                     // At most 2^31, so it fits.
                     options.kv_tokens = u32::try_from(number(&key, &value, KV_TOKENS_MAX)?).ok();
                 }
+                "dense_weights" => options.dense_weights = dense_weights(&value)?,
                 _ => {
                     let message = format!("option {key} is not one of: {KNOWN}");
                     return Err(Status::unsupported(reason::UNKNOWN_OPTION, message).with_param(key));
@@ -84,6 +112,14 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    /// What a copy of weights takes, and what it stands for; nothing without one.
+    pub(crate) fn copy_bytes(&self, config: &GptOssConfig) -> DenseBytes {
+        match self.dense_weights {
+            DenseWeights::Bf16 => DenseBytes { copy: 0, replaced: 0 },
+            DenseWeights::Int8 => DenseBytes::of(config),
+        }
     }
 }
 
@@ -95,6 +131,13 @@ fn number(key: &str, value: &Value, most: u64) -> Result<u64, Status> {
     let number = value.as_u64().filter(|number| (1..=most).contains(number));
     number
         .ok_or_else(|| invalid(key, format!("option {key} is {value}, not a whole number from 1 to {most}")))
+}
+
+fn dense_weights(value: &Value) -> Result<DenseWeights, Status> {
+    let known = [DenseWeights::Bf16, DenseWeights::Int8];
+    known.into_iter().find(|form| value.as_str() == Some(form.as_str())).ok_or_else(|| {
+        invalid("dense_weights", format!("option dense_weights is {value}, not one of: bf16, int8"))
+    })
 }
 
 fn isa(value: &Value) -> Result<Isa, Status> {
@@ -112,6 +155,14 @@ fn kv_format(value: &Value) -> Result<KvFormat, Status> {
     let known = [KvFormat::F32, KvFormat::Bf16];
     let found = known.into_iter().find(|format| value.as_str() == Some(format.as_str()));
     found.ok_or_else(|| invalid("kv_format", format!("option kv_format is {value}, not one of: f32, bf16")))
+}
+
+fn activations(value: &Value) -> Result<Activations, Status> {
+    let known = [Activations::Bf16, Activations::F32];
+    let found = known.into_iter().find(|a| value.as_str() == Some(a.as_str()));
+    found.ok_or_else(|| {
+        invalid("activations", format!("option activations is {value}, not one of: bf16, f32"))
+    })
 }
 
 fn invalid(name: &str, message: String) -> Status {

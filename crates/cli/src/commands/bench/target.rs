@@ -13,6 +13,7 @@ use url::Url;
 use super::BenchArguments;
 use super::arguments::Api;
 use super::sample::Sample;
+use crate::client::is_loopback;
 use crate::client::stream::Events;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,13 +57,7 @@ impl Target {
         };
         // Each connection is kept: the measured times are the server's, not those of connecting.
         let mut http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
-        let loopback = match base.host() {
-            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-            Some(url::Host::Domain(name)) => name == "localhost",
-            None => false,
-        };
-        if loopback {
+        if is_loopback(&base) {
             http = http.no_proxy();
         }
         let http = http.build().context("cannot set up HTTP")?;

@@ -29,3 +29,17 @@ fn a_failure_long_ago_is_no_part_of_the_row() {
     failures.note(now + FORGET_AFTER);
     assert!(!failures.is_loop());
 }
+
+#[test]
+fn what_a_request_is_to_blame_for_is_no_failure_of_the_workers() {
+    let now = Instant::now();
+    let mut failures = Failures::default();
+    for _ in 0..10 {
+        // It dies with others aboard, and then alone.
+        failures.note(now);
+        failures.blame(1);
+    }
+    assert_eq!((failures.any(), failures.next_start()), (false, None));
+    failures.note(now);
+    assert!(failures.any() && !failures.is_loop());
+}

@@ -27,7 +27,7 @@ fn config(heads: usize, kv_heads: usize, head_dim: usize) -> GptOssConfig {
 /// Everything there is to compute with here.
 fn arithmetics() -> Vec<Arithmetic> {
     let mut all = Vec::new();
-    for isa in [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available()) {
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
         all.push(Arithmetic::new(isa, KvFormat::F32, false));
         all.push(Arithmetic::new(isa, KvFormat::Bf16, false));
         let pairs = Arithmetic::new(isa, KvFormat::Bf16, true);

@@ -5,7 +5,7 @@ use model_formats::mxfp4::{bf16_to_f32, decode_row};
 use super::*;
 
 /// Deterministic noise in -1..1.
-fn noise(seed: u32) -> impl Iterator<Item = f32> {
+pub(super) fn noise(seed: u32) -> impl Iterator<Item = f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     std::iter::repeat_with(move || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -2,10 +2,13 @@
 
 use gpt_oss_model::{Attention, GptOssConfig};
 
+use crate::kernel::bf16::GROUP;
 use crate::kernel::split_len;
 use crate::kv::{BLOCK_TOKENS, KvFormat, KvShape};
 
 const FLOAT: u64 = size_of::<f32>() as u64;
+/// What a thread keeps from task to task: weights as bf16, products and the same turned.
+const THREAD_BYTES: u64 = 1 << 20;
 
 /// Bytes of private memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +33,16 @@ impl Needs {
             (width(config.hidden), width(config.query_width()), width(config.kv_width()));
         // Residual, norm and its split form; queries, keys, values; what the heads made and its split form.
         let attention = 3 * hidden + 3 * query + 2 * kv;
-        let experts = 3 * hidden + config.experts_per_token as u64 * width(config.intermediate);
+        // Activations of every visit; when they are rounded they take half, and so does what each expert's visitors
+        // bring, in groups that are filled up.
+        let intermediate = width(config.intermediate);
+        let visits = config.experts_per_token as u64;
+        let experts = 3 * hidden + visits * intermediate.max((hidden + intermediate) / 2);
+        let filling = config.experts as u64 * (GROUP as u64 - 1) * (hidden + intermediate) / 2;
         let logits = u64::from(sequences) * config.vocabulary as u64;
-        let workspace = (batch * (attention.max(experts) + config.experts as u64) + logits) * FLOAT;
+        let floats = batch * (attention.max(experts) + config.experts as u64) + filling + logits;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let workspace = floats * FLOAT + threads as u64 * THREAD_BYTES;
 
         let layers = |kind| config.layers.iter().filter(|l| **l == kind).count() as u64;
         let (sliding, full) = (layers(Attention::Sliding), layers(Attention::Full));

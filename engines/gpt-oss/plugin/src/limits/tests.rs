@@ -11,7 +11,7 @@ fn config() -> GptOssConfig {
 }
 
 fn choose(settings: &Settings, granted: u64) -> Result<Limits, Status> {
-    let limits = Limits::choose(&config(), settings, F32, 0, granted);
+    let limits = Limits::choose(&config(), settings, F32, Fixed::default(), granted);
     if let Ok(limits) = &limits {
         assert!(limits.total() <= granted, "{limits:?} does not fit {granted}");
     }
@@ -47,7 +47,8 @@ fn what_is_asked_for_is_kept_or_refused_with_both_numbers() {
 #[test]
 fn sequences_that_share_their_room_fit_where_the_longest_of_each_do_not() {
     let settings = Settings { context_length: Some(131_072), sequences_max: Some(16), ..Settings::default() };
-    let choose = |tokens| Limits::choose(&config(), &settings, KvOptions { tokens, ..F32 }, 0, 8 * GIB);
+    let choose =
+        |tokens| Limits::choose(&config(), &settings, KvOptions { tokens, ..F32 }, Fixed::default(), 8 * GIB);
     assert_eq!(choose(None).unwrap_err().code, StatusCode::OomRam);
     let limits = choose(Some(131_072)).unwrap();
     assert_eq!((limits.context_length, limits.sequences_max), (131_072, 16));
@@ -80,4 +81,17 @@ fn numbers_that_cannot_be_are_refused() {
 fn bf16_halves_what_a_token_takes() {
     let per_token = |format| needs(&config(), 256, 4, KvOptions { format, tokens: None }).kv_per_token;
     assert_eq!((per_token(KvFormat::F32), per_token(KvFormat::Bf16)), (12 * 4096, 12 * 2048));
+}
+
+#[test]
+fn a_copy_of_weights_that_does_not_fit_is_refused_with_its_bytes() {
+    let settings = Settings { context_length: Some(1024), sequences_max: Some(1), ..Settings::default() };
+    let fixed = Fixed { tokenizer: 1000, copy: GIB };
+    let choose = |granted| Limits::choose(&config(), &settings, F32, fixed, granted);
+    let without = Limits::choose(&config(), &settings, F32, Fixed::default(), GIB).unwrap().total();
+    let needed = without + 1000 + GIB;
+    assert_eq!(choose(needed).unwrap().total(), needed);
+    let error = choose(needed - 1).unwrap_err();
+    assert_eq!((error.code, error.needed, error.available), (StatusCode::OomRam, needed, needed - 1));
+    assert!(error.message.contains("(1073741824 of them for the copy of weights)"), "{error}");
 }

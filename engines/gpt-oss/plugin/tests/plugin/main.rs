@@ -205,6 +205,80 @@ fn the_estimate_is_what_a_load_may_use() {
     }
 }
 
+/// The copy is memory of our own: it is in the estimate, in what a load may use, and in what is reported.
+#[test]
+fn an_eight_bit_copy_is_estimated_granted_and_reported() {
+    let settings = |dense: &str| Settings {
+        context_length: Some(512),
+        sequences_max: Some(2),
+        options_json: format!(r#"{{"dense_weights":"{dense}"}}"#),
+        ..Settings::default()
+    };
+    let published = GptOss::estimate(&demo(), &settings("bf16")).unwrap().devices.remove(0);
+    let need = GptOss::estimate(&demo(), &settings("int8")).unwrap().devices.remove(0);
+    let replaced = published.weights_mapped - need.weights_mapped;
+    assert_eq!((published.weights, published.workspace), (0, need.workspace));
+    // One byte for two and a scale; rows of 192 numbers need 3 scales, which is exact.
+    assert_eq!(need.weights * 128, replaced * 66, "{need:?}");
+    let exact = need.weights + need.workspace + 2 * (need.kv_fixed + 512 * need.kv_per_token);
+    let budget = |bytes| [DeviceBytes { device: "cpu".to_owned(), bytes }];
+    let mut seen = Vec::new();
+    let mut report = |done, total| {
+        seen.push((done, total));
+        true
+    };
+    let model =
+        GptOss::load(&demo(), &settings("int8"), &budget(exact), &mut Progress::new(&mut report)).unwrap();
+    assert!(seen.is_sorted() && seen.iter().all(|(done, total)| done <= total));
+    let refused =
+        GptOss::load(&demo(), &settings("int8"), &budget(exact - 1), &mut Progress::new(&mut |_, _| true));
+    let status = refused.err().unwrap();
+    assert_eq!((status.code, status.needed, status.available), (StatusCode::OomRam, exact, exact - 1));
+    assert!(status.message.contains("copy of weights"), "{status}");
+
+    let memory = model.memory();
+    let mut quiet = |_, _| true;
+    let without = GptOss::load(&demo(), &settings("bf16"), &[], &mut Progress::new(&mut quiet)).unwrap();
+    assert_eq!(memory.devices[0].bytes - without.memory().devices[0].bytes, need.weights);
+    let details: serde_json::Value = serde_json::from_str(&memory.details_json).unwrap();
+    assert_eq!(details["dense_weights"], "int8");
+    assert_eq!(details["weights_mapped_bytes"], need.weights_mapped);
+    assert_eq!(details["weights_copy"]["bytes"], need.weights);
+    assert!(details["weights_copy"]["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
+}
+
+#[test]
+fn a_load_that_makes_a_copy_can_be_stopped() {
+    let settings = Settings { options_json: r#"{"dense_weights":"int8"}"#.to_owned(), ..Settings::default() };
+    for reports in 1..20 {
+        let mut left = reports;
+        let mut stop = |_, _| {
+            left -= 1;
+            left > 0
+        };
+        let stopped = GptOss::load(&demo(), &settings, &[], &mut Progress::new(&mut stop));
+        assert_eq!(stopped.err().unwrap().code, StatusCode::Cancelled, "after {reports} reports");
+    }
+}
+
+/// All answers of the trained model stay the same, token by token; where processors sum in another order, one may not.
+#[test]
+fn answers_with_weights_in_eight_bits_are_the_same() {
+    let settings = Settings { options_json: r#"{"dense_weights":"int8"}"#.to_owned(), ..Settings::default() };
+    let mut runner = load(&demo(), &settings).unwrap();
+    let conversations = conversations();
+    for (i, conversation) in conversations.iter().enumerate() {
+        let prompt = Prompt::Tokens(conversation.prompt_token_ids.clone());
+        runner.submit(i as SequenceId + 1, prompt, greedy()).unwrap();
+    }
+    let mut answers = vec![Answer::default(); conversations.len()];
+    run(&mut runner, &mut answers);
+    let pairs = || conversations.iter().zip(&answers);
+    let same = pairs().filter(|(c, a)| a.ids == c.completion_token_ids).count();
+    println!("{same} of {} answers are the same", conversations.len());
+    assert!(same >= 24, "{same}");
+}
+
 #[test]
 fn running_sequences_stay_inside_the_estimate() {
     let settings = Settings { context_length: Some(600), sequences_max: Some(1), ..Settings::default() };
@@ -240,16 +314,19 @@ fn a_load_reports_progress_and_can_be_stopped() {
 #[test]
 fn options_are_honoured_or_refused_by_name() {
     let with = |options: &str| Settings { options_json: options.to_owned(), ..Settings::default() };
-    load(&demo(), &with(r#"{"isa":"scalar","touch":false}"#)).unwrap();
+    load(&demo(), &with(r#"{"isa":"scalar","activations":"f32","touch":false}"#)).unwrap();
     for (options, reason, named) in [
         (r#"{"speed":"fast"}"#, "unknown_option", "speed"),
         (r#"{"isa":"sse9"}"#, "invalid_settings", "isa"),
+        (r#"{"activations":"f16"}"#, "invalid_settings", "activations"),
         (r#"{"touch":1}"#, "invalid_settings", "touch"),
         (r#"{"deterministic":"yes"}"#, "invalid_settings", "deterministic"),
         (r#"{"prefill_gap_ms":0}"#, "invalid_settings", "prefill_gap_ms"),
         (r#"{"prefill_gap_ms":60001}"#, "invalid_settings", "prefill_gap_ms"),
         (r#"{"pin":"no"}"#, "invalid_settings", "pin"),
         (r#"{"kv_format":"f16"}"#, "invalid_settings", "kv_format"),
+        (r#"{"dense_weights":"int4"}"#, "invalid_settings", "dense_weights"),
+        (r#"{"dense_weights":8}"#, "invalid_settings", "dense_weights"),
         (r#"{"kv_tokens":0}"#, "invalid_settings", "kv_tokens"),
         (r#"{"kv_tokens":99999999999999999999}"#, "invalid_settings", "kv_tokens"),
         (r#"{"kv_tokens":-1}"#, "invalid_settings", "kv_tokens"),
