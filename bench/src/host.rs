@@ -28,9 +28,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-use crate::Common;
 use crate::record::Row;
 use crate::statistics::{median, percentile};
+use crate::{Common, ROUNDS};
 use streams::Arrivals;
 
 /// Sequences at once.
@@ -87,7 +87,7 @@ pub fn run(_: &HostArguments, common: &Common) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for streams in STREAMS {
             eprintln!("{streams} sequences …");
-            rows.extend(rows_of(&host, streams, common.rounds).await?);
+            rows.extend(rows_of(&host, streams, common.rounds(ROUNDS)).await?);
         }
         Ok(rows)
     })

@@ -12,10 +12,10 @@ use gpt_oss_cpu::kernel::Rows;
 use gpt_oss_cpu::{Isa, Order, Pool, product};
 use std::time::{Duration, Instant};
 
-use crate::Common;
 use crate::affinity::pin;
 use crate::limits::{self, Limits, Pages, Unit, bandwidth, median_of};
 use crate::record::Row;
+use crate::{Common, ROUNDS};
 
 /// Of one round; a call is never cut.
 const ROUND: Duration = Duration::from_millis(30);
@@ -237,7 +237,7 @@ pub fn run(arguments: &KernelsArguments, common: &Common) -> Result<Vec<Row>> {
     // Before this thread is pinned, which new threads would inherit.
     let pools = sizes.iter().map(|&threads| Pool::new(threads)).collect::<std::io::Result<Vec<Pool>>>()?;
     eprintln!("  limits of this machine");
-    let limits = Limits::measure(arguments.file.as_deref(), common.rounds)?;
+    let limits = Limits::measure(arguments.file.as_deref(), common.rounds(ROUNDS))?;
     pin(cores[0]);
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["KERNEL", "GB/s", "Gop/s", "LIMIT", "OF", "SHARE"]);
@@ -247,7 +247,7 @@ pub fn run(arguments: &KernelsArguments, common: &Common) -> Result<Vec<Row>> {
         let weights = Weights::new(kind)?;
         for case in cases(&weights, &pools).filter(|case| case.name().contains(&arguments.only)) {
             let (limit, binding) = case.limit(&limits)?;
-            let measured = case.measure(common.rounds);
+            let measured = case.measure(common.rounds(ROUNDS));
             table.add_row([
                 case.name(),
                 format!("{:.1}", measured.bytes / 1e9),
@@ -256,13 +256,13 @@ pub fn run(arguments: &KernelsArguments, common: &Common) -> Result<Vec<Row>> {
                 binding.to_owned(),
                 format!("{:.0} %", 100.0 * measured.operations / limit),
             ]);
-            let row = Row::new(case.name(), "Gop/s", measured.operations / 1e9, common.rounds);
+            let row = Row::new(case.name(), "Gop/s", measured.operations / 1e9, common.rounds(ROUNDS));
             rows.push(row.limit(limit / 1e9));
         }
     }
     ensure!(!rows.is_empty(), "no row's name contains {:?}", arguments.only);
     println!("{table}");
-    rows.extend(limits.rows(common.rounds));
+    rows.extend(limits.rows(common.rounds(ROUNDS)));
     Ok(rows)
 }
 

@@ -23,10 +23,10 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use core_affinity::CoreId;
 
-use crate::Common;
 use crate::affinity::pin;
 use crate::record::Row;
 use crate::statistics::median;
+use crate::{Common, ROUNDS};
 
 pub use bandwidth::Pages;
 pub use units::Unit;
@@ -119,7 +119,7 @@ impl Limits {
 }
 
 pub fn run(arguments: &LimitsArguments, common: &Common) -> Result<Vec<Row>> {
-    let limits = Limits::measure(arguments.file.as_deref(), common.rounds)?;
+    let limits = Limits::measure(arguments.file.as_deref(), common.rounds(ROUNDS))?;
     for (weights, units) in [("bf16", Unit::FOR_BF16), ("int8", Unit::FOR_INT8)] {
         if let Some((unit, rate)) = limits.best_unit(units) {
             println!("best unit for {weights}: {}, {:.0} Gop/s", unit.as_str(), rate.all / 1e9);
@@ -128,7 +128,7 @@ pub fn run(arguments: &LimitsArguments, common: &Common) -> Result<Vec<Row>> {
     if let (Some(huge), Some(file)) = (limits.read(Pages::Huge), limits.read(Pages::File)) {
         println!("a mapped file is read at {:.0} % of the rate of huge pages", 100.0 * file.all / huge.all);
     }
-    Ok(limits.rows(common.rounds))
+    Ok(limits.rows(common.rounds(ROUNDS)))
 }
 
 /// The cores this process may use.

@@ -1,5 +1,6 @@
-//! Benchmarks of what lies between a client and an engine (`bench host`, `bench router`, `bench path`), of what this
-//! machine can do at best (`bench limits`), and of what the kernels make of that (`bench kernels`).
+//! Benchmarks of what lies between a client and an engine (`bench host`, `bench router`, `bench path`), of gpt-oss on the
+//! cpu (`bench cpu`), of what this machine can do at best (`bench limits`), and of what the kernels make of that
+//! (`bench kernels`).
 //!
 //! `cargo xtask bench SUITE` builds everything optimized and runs this. Each row is a line appended to
 //! `bench/results/<kind>-<machine>.jsonl`; `bench/README.md` says what each row is.
@@ -9,6 +10,7 @@
 #![deny(unsafe_code)]
 
 mod affinity;
+mod cpu;
 mod host;
 mod kernels;
 mod limits;
@@ -27,7 +29,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "bench", about = "Benchmarks of router, node and worker")]
+#[command(name = "bench", about = "Benchmarks of router, node, worker and the cpu's engine")]
 struct Arguments {
     #[command(subcommand)]
     suite: Suite,
@@ -47,6 +49,11 @@ enum Suite {
     Limits(limits::LimitsArguments),
     /// Every kernel of gpt-oss on the cpu at published shapes, beside the limit that binds it
     Kernels(kernels::KernelsArguments),
+    /// gpt-oss on the cpu beside llama.cpp
+    Cpu(cpu::CpuArguments),
+    /// One process of `cpu`
+    #[command(hide = true)]
+    CpuTurn(cpu::TurnArguments),
 }
 
 impl Suite {
@@ -54,7 +61,7 @@ impl Suite {
     fn kind(&self) -> &'static str {
         match self {
             Suite::Host(_) | Suite::Router(_) | Suite::Path(_) => "host",
-            Suite::Limits(_) | Suite::Kernels(_) => "cpu",
+            Suite::Limits(_) | Suite::Kernels(_) | Suite::Cpu(_) | Suite::CpuTurn(_) => "cpu",
         }
     }
 }
@@ -76,9 +83,18 @@ pub struct Common {
     /// Print the rows and append them nowhere
     #[arg(long, global = true)]
     pub no_record: bool,
-    /// Each figure is the median of so many rounds
-    #[arg(long, global = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=50))]
-    pub rounds: u32,
+    /// Each figure is the median of so many rounds [default: 5, of `cpu` 2]
+    #[arg(long, global = true, value_parser = clap::value_parser!(u32).range(1..=50))]
+    rounds: Option<u32>,
+}
+
+/// Rounds of the suites whose rounds take seconds, when nobody says how many.
+const ROUNDS: u32 = 5;
+
+impl Common {
+    pub fn rounds(&self, default: u32) -> u32 {
+        self.rounds.unwrap_or(default)
+    }
 }
 
 fn main() -> ExitCode {
@@ -89,8 +105,14 @@ fn main() -> ExitCode {
         Suite::Path(path) => path::run(path, &arguments.common),
         Suite::Limits(limits) => limits::run(limits, &arguments.common),
         Suite::Kernels(kernels) => kernels::run(kernels, &arguments.common),
+        Suite::Cpu(cpu) => cpu::run(cpu, &arguments.common),
+        Suite::CpuTurn(turn) => return ended(cpu::turn(turn)),
     };
-    match rows.and_then(|rows| finish(&rows, arguments.suite.kind(), &arguments.common)) {
+    ended(rows.and_then(|rows| finish(&rows, arguments.suite.kind(), &arguments.common)))
+}
+
+fn ended(result: Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("failed: {e:#}");

@@ -19,9 +19,9 @@ use tokio::time::timeout;
 use crate::process::{Process, llm_router};
 use crate::record::Row;
 use crate::register::register;
-use crate::router::connection::{Connection, post};
+use crate::router::connection::{Connection, Streamed, post};
 use crate::statistics::{median, percentile};
-use crate::{Common, repo};
+use crate::{Common, ROUNDS, repo};
 
 /// A step of the engine: 50 tokens a second for each sequence, so that a late token is late in its own step.
 const PACE: Duration = Duration::from_millis(20);
@@ -74,7 +74,7 @@ async fn measure(arguments: &PathArguments, common: &Common) -> Result<Vec<Row>>
     let request = post("/v1/completions", &body.to_string());
     let mut late_us = Vec::new();
     // The first round loads the model and warms up.
-    for round in 0..=common.rounds {
+    for round in 0..=common.rounds(ROUNDS) {
         let mut running = JoinSet::new();
         for _ in 0..arguments.streams {
             let (mut connection, request) = (Connection::open(address).await?, request.clone());
@@ -83,7 +83,7 @@ async fn measure(arguments: &PathArguments, common: &Common) -> Result<Vec<Row>>
         while let Some(one) =
             timeout(ROUND_TIMEOUT, running.join_next()).await.context("a round took too long")?
         {
-            let (status, times) = one??;
+            let Streamed { status, times, .. } = one??;
             ensure!(
                 status == 200,
                 "a stream was refused with {status}; the product logged:\n{}",
@@ -94,7 +94,7 @@ async fn measure(arguments: &PathArguments, common: &Common) -> Result<Vec<Row>>
             }
         }
     }
-    let rounds = common.rounds;
+    let rounds = common.rounds(ROUNDS);
     let name = |figure: &str| match arguments.streams {
         1 => figure.to_owned(),
         streams => format!("{figure}-{streams}"),

@@ -45,6 +45,10 @@ impl Process {
         cpu_seconds(&std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?)
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -150,7 +150,7 @@ mod tests {
             machine: Some("test-1core".to_owned()),
             commit: "abc1234".to_owned(),
             no_record: false,
-            rounds: 3,
+            rounds: Some(3),
         };
         let row = Row::new("router-rps", "1/s", 12.345_678, 3).peer("nginx", Some(20.0)).limit(30.0);
         append(std::slice::from_ref(&row), "host", &common).expect("a writable folder");

@@ -29,10 +29,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::Common;
 use crate::affinity::{self, Cores};
 use crate::record::Row;
 use crate::statistics::{median, percentile};
+use crate::{Common, ROUNDS};
 use load::{Load, Outcome};
 use nginx::Nginx;
 use started::Router;
@@ -128,7 +128,7 @@ async fn measure(arguments: &RouterArguments, common: &Common, cores: Cores) -> 
         let mut outcomes = Outcomes::default();
         let request = started::request(scenario);
         // In turn, so that all see the same machine. The first round warms up.
-        for round in 0..=common.rounds {
+        for round in 0..=common.rounds(ROUNDS) {
             let load = scenario.load(if round == 0 { length / 4 } else { length }, round);
             let routed = load
                 .run(router.address, &request, Some(&router.process))
@@ -148,7 +148,7 @@ async fn measure(arguments: &RouterArguments, common: &Common, cores: Cores) -> 
                 outcomes.nginx.extend(proxied);
             }
         }
-        rows.extend(rows_of(scenario, &outcomes, common.rounds));
+        rows.extend(rows_of(scenario, &outcomes, common.rounds(ROUNDS)));
     }
     Ok(rows)
 }

@@ -98,9 +98,21 @@ const ROOMS: &[Room] = &[
         &["admin-api", "fixture-hub", "engine-testkit", "node-api", "model-manifest", "engine-protocol"],
     ),
     room("xtask", &[]),
-    // Stands where the router stands, and where a node does; runs the echo engine in its own process to compare, and the
-    // cpu's kernels to measure them.
-    room("bench", &["node-api", "model-manifest", "engine-sdk", "echo", "fixture-hub", "gpt-oss-cpu"]),
+    // Stands where the router stands, and where a node does; runs engines in its own process to compare, and gpt-oss with its
+    // kernels to measure them.
+    room(
+        "bench",
+        &[
+            "node-api",
+            "model-manifest",
+            "model-formats",
+            "engine-sdk",
+            "echo",
+            "fixture-hub",
+            "gpt-oss-cpu",
+            "gpt-oss-plugin",
+        ],
+    ),
 ];
 
 pub fn check(metadata: &Metadata) -> Result<()> {

@@ -1,6 +1,10 @@
 //! `cargo xtask bench`: builds everything optimized and runs a suite of benchmarks, whose rows go to `bench/results`.
 
+mod models;
+mod peer;
+
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -11,12 +15,42 @@ use crate::shell;
 #[derive(Args)]
 pub struct BenchArguments {
     suite: Suite,
+    #[command(flatten)]
+    cpu: CpuArguments,
     /// For the suite itself; `cargo xtask bench host -- --help` lists them
     #[arg(last = true)]
     arguments: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+/// Of `cpu` alone.
+#[derive(Args)]
+struct CpuArguments {
+    /// Folder with llama-bench and llama-server [default: built below build/llama.cpp]
+    #[arg(long)]
+    peer: Option<PathBuf>,
+    /// Measure without a peer
+    #[arg(long, conflicts_with = "peer")]
+    no_peer: bool,
+    /// Folder with the checkpoints and the peer's files, 40 GB; what is missing is written [default: build/cpu-bench]
+    #[arg(long)]
+    models: Option<PathBuf>,
+}
+
+impl CpuArguments {
+    /// For the suite, after everything that it needs is there.
+    fn prepared(&self) -> Result<Vec<OsString>> {
+        let models = self.models.clone().unwrap_or_else(|| shell::build_dir().join("cpu-bench"));
+        models::write_missing(&models, !self.no_peer)?;
+        let mut arguments = vec!["--models".into(), models.into()];
+        if !self.no_peer {
+            let peer = self.peer.clone().map_or_else(peer::find_or_build, Ok)?;
+            arguments.extend(["--peer".into(), peer.into()]);
+        }
+        Ok(arguments)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Suite {
     /// What node and worker cost per token, beside the same engine in one process
     Host,
@@ -28,6 +62,8 @@ enum Suite {
     Limits,
     /// Every kernel of gpt-oss on the cpu, beside the limit that binds it
     Kernels,
+    /// gpt-oss on the cpu, beside llama.cpp
+    Cpu,
 }
 
 impl Suite {
@@ -38,6 +74,7 @@ impl Suite {
             Suite::Path => "path",
             Suite::Limits => "limits",
             Suite::Kernels => "kernels",
+            Suite::Cpu => "cpu",
         }
     }
 
@@ -52,6 +89,7 @@ pub fn run(arguments: &BenchArguments) -> Result<()> {
         build::products(true)?;
     }
     let bin_dir = build::build(true, &["bench"])?;
+    let prepared = if arguments.suite == Suite::Cpu { arguments.cpu.prepared()? } else { Vec::new() };
     let commit = shell::output(shell::command("git").args(["rev-parse", "--short", "HEAD"]))?;
     shell::run(
         shell::command(bin_dir.join(binary_name("bench")))
@@ -59,6 +97,7 @@ pub fn run(arguments: &BenchArguments) -> Result<()> {
             .arg("--bin-dir")
             .arg(&bin_dir)
             .args(["--commit", commit.trim()])
+            .args(prepared)
             .args(&arguments.arguments),
     )
 }

@@ -110,7 +110,7 @@ fn node_packages(venv: &Path, tools: &Tools) -> Result<()> {
 }
 
 /// Installs a Debian package when this is a Debian and we may; otherwise says what a person has to do.
-fn apt_install(package: &str, why: &str) -> Result<()> {
+pub fn apt_install(package: &str, why: &str) -> Result<()> {
     if shell::output(shell::command("apt-get").arg("--version")).is_err() {
         bail!(
             "{why} is missing\nhint: install it with this system's package manager and run the command again"

@@ -28,6 +28,15 @@ pub struct Answer {
     pub body: Option<Vec<u8>>,
 }
 
+/// An answer and when it came.
+#[derive(Debug)]
+pub struct Streamed {
+    pub status: u16,
+    /// Of each event, by the caller's clock.
+    pub times: Vec<u64>,
+    pub body: Vec<u8>,
+}
+
 impl Connection {
     pub async fn open(address: SocketAddr) -> Result<Connection> {
         let stream = TcpStream::connect(address).await.with_context(|| format!("cannot reach {address}"))?;
@@ -50,9 +59,9 @@ impl Connection {
     }
 
     /// The same, with the time at which each event of the answer came.
-    pub async fn stream(&mut self, request: &[u8], now: fn() -> u64) -> Result<(u16, Vec<u64>)> {
+    pub async fn stream(&mut self, request: &[u8], now: fn() -> u64) -> Result<Streamed> {
         let mut came = now();
-        let (status, mut body) = self.begin(request, false, || came = now()).await?;
+        let (status, mut body) = self.begin(request, true, || came = now()).await?;
         let mut times = Vec::new();
         loop {
             let (used, whole) = body.feed(&self.buffer[..self.filled])?;
@@ -60,7 +69,7 @@ impl Connection {
             self.filled -= used;
             times.resize(usize::try_from(body.events)?, came);
             if whole {
-                return Ok((status, times));
+                return Ok(Streamed { status, times, body: body.kept.unwrap_or_default() });
             }
             self.read().await?;
             came = now();
