@@ -139,8 +139,8 @@ entries! {
 macro_rules! dispatch {
     ($arithmetic:expr, $args:tt, $whole:ident, $widened:ident, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident) => {
         match ($arithmetic.isa, $arithmetic.format) {
-            (Isa::Scalar, KvFormat::F32) => $whole $args,
-            (Isa::Scalar, KvFormat::Bf16) => $widened $args,
+            (Isa::Scalar | Isa::Neon, KvFormat::F32) => $whole $args,
+            (Isa::Scalar | Isa::Neon, KvFormat::Bf16) => $widened $args,
             // SAFETY: an `Arithmetic` is only made for what the processor has.
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, KvFormat::F32) => unsafe { $a $args },
