@@ -9,13 +9,14 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegisterModel {
-    /// `org/name` on the configured hub.
+    /// `org/name` on the configured hub; `org/name:Q4_K_M` for the GGUF file whose name ends so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repo: Option<String>,
-    /// The model's page on the configured hub, as copied from a browser; `/tree/<revision>` is understood.
+    /// The model's page on the configured hub, as copied from a browser; `/tree/<revision>` is understood, and the address of
+    /// one GGUF file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// A folder on the router's machine, used in place.
+    /// A folder or a GGUF file on the router's machine, used in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Needed when the source holds both formats.

@@ -46,11 +46,9 @@ struct AddedToken {
     special: bool,
 }
 
-impl AddedToken {
-    fn is_marker(&self) -> bool {
-        let within = |open, close| self.content.starts_with(open) && self.content.ends_with(close);
-        within('<', '>') || within('[', ']')
-    }
+fn is_marker(spelling: &str) -> bool {
+    let within = |open, close| spelling.starts_with(open) && spelling.ends_with(close);
+    within('<', '>') || within('[', ']')
 }
 
 impl ControlTokens {
@@ -63,7 +61,7 @@ impl ControlTokens {
         let parsed: TokenizerJson = serde_json::from_slice(bytes)?;
         let (special, others): (Vec<AddedToken>, Vec<AddedToken>) =
             parsed.added_tokens.into_iter().partition(|t| t.special);
-        let markers: Vec<AddedToken> = others.into_iter().filter(AddedToken::is_marker).collect();
+        let markers: Vec<AddedToken> = others.into_iter().filter(|t| is_marker(&t.content)).collect();
         let count = special.len() + markers.len();
         if count > TOKENS_MAX {
             return Err(ControlTokensError::TooMany { count, max: TOKENS_MAX });
@@ -77,6 +75,14 @@ impl ControlTokens {
         }
         let texts = |tokens: Vec<AddedToken>| tokens.into_iter().map(|t| t.content);
         Ok(ControlTokens::new(texts(special), texts(markers)))
+    }
+
+    /// Of a vocabulary that tells control tokens and added ones apart: the markers among the latter are kept.
+    pub fn of_vocabulary(
+        control: impl IntoIterator<Item = String>,
+        added: impl IntoIterator<Item = String>,
+    ) -> ControlTokens {
+        ControlTokens::new(control, added.into_iter().filter(|spelling| is_marker(spelling)))
     }
 
     pub fn new(

@@ -140,15 +140,19 @@ pub enum ModelsCommand {
 
 #[derive(Args, Debug)]
 pub struct AddArguments {
-    /// A repository `org/name`, its page on the hub, or a folder (`./model`, `/models/model`)
+    /// A repository `org/name` (or `org/name:Q4_K_M` for one of its gguf files), its page or a file's address on the hub, a
+    /// folder or a gguf file (`./model`, `/models/m.gguf`)
     pub source: String,
     /// Which weights to take, when the source has both
     #[arg(long)]
     pub format: Option<FormatArgument>,
+    /// Which gguf file to take, when the source has several
+    #[arg(long)]
+    pub file: Option<String>,
     /// Branch, tag or commit; pinned to the commit it means now
     #[arg(long)]
     pub revision: Option<String>,
-    /// The id clients use [default: the repository's or folder's name]
+    /// The id clients use [default: the name of repository, folder or file]
     #[arg(long)]
     pub id: Option<String>,
     /// Refuse the model when no connected node has an engine for it

@@ -66,6 +66,8 @@ pub enum FileRole {
     WeightIndex,
     /// A shard, a single safetensors file or a GGUF file.
     Weights,
+    /// The part of a GGUF model that reads images (`mmproj-...`): listed, and used by engines that understand images.
+    Projector,
     /// An optimized execution cache such as `model.metal.bin`; always optional, never instead of the weights.
     Artifact,
     /// Anything else that engines may read, such as `special_tokens_map.json`.

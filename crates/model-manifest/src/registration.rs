@@ -1,11 +1,12 @@
 //! From a list of files to a manifest, or to the reason why there is none. Pure: the lists and the small files come in.
 //!
-//! The caller asks [`files_to_read`] which contents it needs, then [`files_to_hash`] which files have no hash in the
-//! list, and then calls [`build_manifest`]. Checks that need only the list come first, so nothing is fetched of a
+//! The caller asks [`files_to_read`] which contents it needs and [`gguf_to_read`] of which file the metadata, then
+//! [`files_to_hash`] which files have no hash in the list, and then calls [`build_manifest`]. Checks that need only the list come first, so nothing is fetched of a
 //! repository that cannot be registered.
 
 use std::collections::BTreeMap;
 
+use model_formats::GgufModel;
 use model_formats::config::detect_runtime;
 use sha2::{Digest as _, Sha256};
 
@@ -21,8 +22,8 @@ use weights::Weights;
 
 /// A file whose content the router reads may have this many bytes. The index of the largest models has 9 MB.
 pub const READ_BYTES_MAX: u64 = 32 << 20;
-/// What a manifest says of a GGUF repository without `config.json`: the header of the file is not read yet.
-pub const ARCHITECTURE_UNKNOWN: &str = "unknown";
+/// What only an engine that understands images has a use for; a file for this runtime is listed, and not fetched before.
+pub const VISION: &str = "llama-cpp/vision";
 
 pub const CONFIG: &str = "config.json";
 pub const TOKENIZER: &str = "tokenizer.json";
@@ -54,6 +55,8 @@ pub struct Request {
     pub format: Option<Format>,
     /// Which GGUF file, when there are several.
     pub file: Option<String>,
+    /// Which GGUF file by the end of its name, as `Q4_K_M` in `org/repo:Q4_K_M`.
+    pub quantization: Option<String>,
     /// Refuse instead of registering a model that nothing known runs.
     pub require_engine: bool,
 }
@@ -115,6 +118,8 @@ pub struct Registration<'a> {
     pub artifact_sources: &'a [ArtifactSource],
     /// Contents of [`files_to_read`], by path.
     pub contents: &'a BTreeMap<String, Vec<u8>>,
+    /// What [`gguf_to_read`] says of itself.
+    pub gguf: Option<&'a GgufModel>,
 }
 
 /// A file of the model's repository, or of another.
@@ -140,6 +145,12 @@ pub fn files_to_read(request: &Request, snapshot: &Snapshot) -> Result<Vec<Strin
         }
     }
     Ok(read)
+}
+
+/// The GGUF file whose metadata decides; none when the weights are safetensors. Fails as [`files_to_read`] does.
+pub fn gguf_to_read(request: &Request, snapshot: &Snapshot) -> Result<Option<String>, RegistrationError> {
+    let weights = Weights::choose(request, snapshot)?;
+    Ok(weights.files.into_iter().next().filter(|_| weights.format == Format::Gguf))
 }
 
 /// The files of the manifest-to-be that have neither a hash in the list nor contents here.
@@ -265,14 +276,28 @@ fn drafts(registration: Registration<'_>) -> Result<Drafts, RegistrationError> {
     }
     let primary = primary.ok_or_else(|| RegistrationError::NoWeights { repo: snapshot.name().to_owned() })?;
 
-    let (architecture, context_length_max, preferred) = match contents.get(CONFIG) {
-        Some(bytes) => {
-            let config = detect_runtime(bytes)
+    let (architecture, context_length_max, preferred) = match weights.format {
+        Format::Safetensors => {
+            let missing = || RegistrationError::HashUnknown { file: CONFIG.to_owned() };
+            let config = detect_runtime(contents.get(CONFIG).ok_or_else(missing)?)
                 .map_err(|e| RegistrationError::BadFile { file: CONFIG.to_owned(), source: Box::new(e) })?;
             (config.architecture, config.context_length_max, config.runtimes)
         }
-        None => (ARCHITECTURE_UNKNOWN.to_owned(), None, Vec::new()),
+        // The file says what it is; a `config.json` beside it may be of the model it was made from.
+        Format::Gguf => {
+            let gguf =
+                registration.gguf.ok_or_else(|| RegistrationError::HashUnknown { file: primary.clone() })?;
+            weights::check_split(&primary, weight_files.len(), gguf)?;
+            (gguf.architecture.clone(), gguf.context_length, Vec::new())
+        }
     };
+    if weights.format == Format::Gguf {
+        files.extend(weights::projectors(snapshot).map(|file| Draft {
+            optional: true,
+            runtimes: vec![VISION.to_owned()],
+            ..Draft::required(FileRole::Projector, file)
+        }));
+    }
     let runtimes = runtimes(&rules.engines, &architecture, weights.format, &preferred);
     if runtimes.is_empty() && request.require_engine {
         return Err(RegistrationError::NoEngine { architecture, format: weights.format });

@@ -178,6 +178,40 @@ impl HubClient {
         .await
     }
 
+    /// The first `bytes` of a file, or all of a shorter one. What the list says of the whole file cannot be checked.
+    pub async fn head(
+        &self,
+        repo: &str,
+        commit: &str,
+        file: &ListedFile,
+        bytes: u64,
+    ) -> Result<Vec<u8>, HubError> {
+        let bytes = bytes.min(file.size);
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let mut content = self
+            .with_retry(|| async move {
+                let mut answer =
+                    self.part(repo, commit, &file.path, Some(Part { start: 0, end: Some(bytes) })).await?;
+                let mut content = Vec::new();
+                // A hub that knows no ranges sends everything; what is too much is left unread.
+                while (content.len() as u64) < bytes
+                    && let Some(piece) = answer.chunk().await?
+                {
+                    content.extend_from_slice(&piece);
+                }
+                Ok(content)
+            })
+            .await?;
+        if (content.len() as u64) < bytes {
+            let message = format!("{} has {} bytes, its list says {}", file.path, content.len(), file.size);
+            return Err(HubError::Protocol { message });
+        }
+        content.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
+        Ok(content)
+    }
+
     /// Starts reading a file at `offset`. One try: whoever reads on knows better what a second one is worth.
     pub(crate) async fn open(
         &self,
@@ -186,10 +220,21 @@ impl HubClient {
         path: &str,
         offset: u64,
     ) -> Result<FileBody, HubError> {
+        self.part(repo, commit, path, Some(Part { start: offset, end: None }).filter(|_| offset > 0)).await
+    }
+
+    async fn part(
+        &self,
+        repo: &str,
+        commit: &str,
+        path: &str,
+        part: Option<Part>,
+    ) -> Result<FileBody, HubError> {
+        let offset = part.map_or(0, |part| part.start);
         let mut parts = vec!["resolve", commit];
         parts.extend(path.split('/'));
         let url = self.http.url(&[], repo, &parts);
-        let response = self.http.get(url, Some(offset).filter(|o| *o > 0)).await?;
+        let response = self.http.get(url, part).await?;
         let about = About { repo, revision: commit, path: Some(path) };
         match response.status() {
             StatusCode::OK => Ok(FileBody { start: 0, response }),
@@ -254,6 +299,14 @@ impl HubClient {
         tracing::debug!(repo = about.repo, error = %error, "the hub refused");
         error
     }
+}
+
+/// Bytes of a file.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    start: u64,
+    /// Behind the last; none: to the file's end.
+    end: Option<u64>,
 }
 
 /// What a request was about, for its errors.

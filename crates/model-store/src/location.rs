@@ -1,9 +1,12 @@
-//! Understands what people write for "this model": `org/repo`, an address on the hub, or a folder.
+//! Understands what people write for "this model": `org/repo`, `org/repo:Q4_K_M`, an address on the hub, a folder, or a
+//! GGUF file in it.
 
 use std::path::PathBuf;
 
 use model_manifest::paths::{check_repo_id, check_revision};
 use url::Url;
+
+use crate::register::local_id;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
@@ -12,9 +15,19 @@ pub enum Location {
         repo: String,
         /// When the address named one.
         revision: Option<String>,
+        /// The GGUF file that the address names.
+        file: Option<String>,
+        /// What stands behind the colon of `org/repo:Q4_K_M`.
+        quantization: Option<String>,
     },
     /// Absolute.
     Folder(PathBuf),
+    /// A GGUF file.
+    File {
+        /// Absolute.
+        folder: PathBuf,
+        name: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,10 +40,13 @@ pub enum LocationError {
     NotAModel { text: String, kind: String },
     #[error("the folder `{text}` is not given by an absolute path")]
     Relative { text: String },
+    #[error("`{text}`: nothing, or no single word, stands behind the colon")]
+    Quantization { text: String },
 }
 
 /// Hosts that mean the public hub, whatever mirror of it is configured.
 const PUBLIC_HOSTS: [&str; 3] = ["huggingface.co", "www.huggingface.co", "hf.co"];
+const GGUF: &str = ".gguf";
 /// First parts of an address that is not a model's.
 const OTHER_KINDS: [&str; 7] = ["datasets", "spaces", "api", "docs", "papers", "collections", "models"];
 
@@ -41,6 +57,34 @@ impl Location {
         let host = text.split_once('/').map(|(host, _)| host);
         ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme))
             || host.is_some_and(|host| PUBLIC_HOSTS.contains(&host))
+    }
+
+    /// The GGUF file that the address or the path names.
+    pub fn file(&self) -> Option<&str> {
+        match self {
+            Location::Hub { file, .. } => file.as_deref(),
+            Location::File { name, .. } => Some(name),
+            Location::Folder(_) => None,
+        }
+    }
+
+    pub fn quantization(&self) -> Option<&str> {
+        match self {
+            Location::Hub { quantization, .. } => quantization.as_deref(),
+            Location::Folder(_) | Location::File { .. } => None,
+        }
+    }
+
+    /// The id of a model that is given none, where it is not that of its repository or folder: a repository and a folder
+    /// may have many files.
+    pub fn id(&self) -> Option<String> {
+        match self {
+            Location::Hub { repo, quantization: Some(quantization), .. } => {
+                Some(format!("{repo}:{quantization}"))
+            }
+            Location::File { name, .. } => Some(local_id(name.get(..name.len() - GGUF.len())?)),
+            Location::Hub { .. } | Location::Folder(_) => None,
+        }
     }
 
     /// `endpoint` is the hub in use, whose addresses are understood beside those of the public one.
@@ -54,13 +98,30 @@ impl Location {
         }
         let path = PathBuf::from(text);
         if path.is_absolute() {
-            return Ok(Location::Folder(path));
+            let name = path.file_name().and_then(|name| name.to_str()).filter(|name| is_gguf(name));
+            return Ok(match (name, path.parent()) {
+                (Some(name), Some(folder)) if !path.is_dir() => {
+                    Location::File { folder: folder.to_owned(), name: name.to_owned() }
+                }
+                _ => Location::Folder(path),
+            });
         }
         if text.starts_with(['.', '~']) || text.contains('\\') {
             return Err(LocationError::Relative { text: text.to_owned() });
         }
-        check_repo_id(text).map_err(|_| unknown())?;
-        Ok(Location::Hub { repo: text.to_owned(), revision: None })
+        let (repo, quantization) = match text.split_once(':') {
+            Some((repo, quantization)) => (repo, Some(quantization)),
+            None => (text, None),
+        };
+        check_repo_id(repo).map_err(|_| unknown())?;
+        let is_word = |word: &str| {
+            !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        };
+        if quantization.is_some_and(|quantization| !is_word(quantization)) {
+            return Err(LocationError::Quantization { text: text.to_owned() });
+        }
+        let quantization = quantization.map(str::to_owned);
+        Ok(Location::Hub { repo: repo.to_owned(), revision: None, file: None, quantization })
     }
 }
 
@@ -91,10 +152,12 @@ fn parse_address(text: &str, url: &Url, endpoint: &Url) -> Result<Location, Loca
         [org, name, rest @ ..] => (format!("{org}/{name}"), rest),
         _ => return Err(unknown()),
     };
-    let revision = match rest {
-        [] => None,
-        ["tree" | "blob" | "resolve" | "commit", revision, ..] => {
-            Some(revision.replace("%2F", "/").replace("%2f", "/"))
+    let (revision, path) = match rest {
+        [] => (None, None),
+        [kind @ ("tree" | "blob" | "resolve" | "commit"), revision, path @ ..] => {
+            let path = path.join("/");
+            let names_file = ["blob", "resolve"].contains(kind) && is_gguf(&path);
+            (Some(revision.replace("%2F", "/").replace("%2f", "/")), names_file.then_some(path))
         }
         _ => return Err(unknown()),
     };
@@ -102,7 +165,11 @@ fn parse_address(text: &str, url: &Url, endpoint: &Url) -> Result<Location, Loca
     if let Some(revision) = &revision {
         check_revision(revision).map_err(|_| unknown())?;
     }
-    Ok(Location::Hub { repo, revision })
+    Ok(Location::Hub { repo, revision, file: path, quantization: None })
+}
+
+fn is_gguf(name: &str) -> bool {
+    name.to_ascii_lowercase().ends_with(GGUF)
 }
 
 #[cfg(test)]
@@ -116,7 +183,8 @@ mod tests {
     #[test]
     fn what_people_write_is_understood() {
         let hub = |repo: &str, revision: Option<&str>| {
-            Ok(Location::Hub { repo: repo.to_owned(), revision: revision.map(str::to_owned) })
+            let revision = revision.map(str::to_owned);
+            Ok(Location::Hub { repo: repo.to_owned(), revision, file: None, quantization: None })
         };
         assert_eq!(parse("openai/gpt-oss-20b"), hub("openai/gpt-oss-20b", None));
         assert_eq!(parse(" gpt2 "), hub("gpt2", None));
@@ -127,6 +195,30 @@ mod tests {
         assert_eq!(parse("hf.co/a/b/tree/v1"), hub("a/b", Some("v1")));
         assert_eq!(parse("http://127.0.0.1:8000/a/b/blob/v1/config.json"), hub("a/b", Some("v1")));
         assert_eq!(parse("https://huggingface.co/a/b/tree/refs%2Fpr%2F1"), hub("a/b", Some("refs/pr/1")));
+    }
+
+    #[test]
+    fn a_gguf_file_is_named_by_quantization_address_or_path() {
+        let chosen = |file: Option<&str>, quantization: Option<&str>, revision: Option<&str>| {
+            let [file, quantization, revision] = [file, quantization, revision].map(|t| t.map(str::to_owned));
+            Ok(Location::Hub { repo: "a/b".to_owned(), revision, file, quantization })
+        };
+        assert_eq!(parse("a/b:Q4_K_M"), chosen(None, Some("Q4_K_M"), None));
+        let file = Some("sub/m-Q8_0.gguf");
+        assert_eq!(
+            parse("hf.co/a/b/resolve/main/sub/m-Q8_0.gguf?download=true"),
+            chosen(file, None, Some("main"))
+        );
+        assert_eq!(
+            parse("https://huggingface.co/a/b/blob/v1/sub/m-Q8_0.gguf"),
+            chosen(file, None, Some("v1"))
+        );
+        for text in ["a/b:", "a/b:Q4 K", "a/b:x:y", "a/b:x/y"] {
+            assert!(matches!(parse(text), Err(LocationError::Quantization { .. })), "{text}");
+        }
+        let (path, folder) = if cfg!(windows) { ("C:\\m\\x.gguf", "C:\\m") } else { ("/m/x.gguf", "/m") };
+        let file = Location::File { folder: PathBuf::from(folder), name: "x.gguf".to_owned() };
+        assert_eq!(parse(path), Ok(file));
     }
 
     #[test]

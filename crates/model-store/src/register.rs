@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use model_formats::gguf::{GgufError, GgufModel, HEAD_BYTES_MAX, Metadata};
 use model_manifest::paths::check_repo_id;
 use model_manifest::registration::{
-    ArtifactSource, READ_BYTES_MAX, Registration, build_manifest, files_to_hash, files_to_read,
+    ArtifactSource, READ_BYTES_MAX, Registration, build_manifest, files_to_hash, files_to_read, gguf_to_read,
 };
-use model_manifest::{FileRepo, Manifest, RegistrationError, Request, Rules, Snapshot, Source};
+use model_manifest::{FileRepo, ListedFile, Manifest, RegistrationError, Request, Rules, Snapshot, Source};
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +24,11 @@ use crate::verified::{HashError, Verified};
 /// file above 10 MB; other hubs may be more generous.
 pub const HASH_BYTES_MAX: u64 = 256 << 20;
 
+/// As much of a GGUF file is read at first: enough for everything but a large vocabulary.
+const HEAD_BYTES_FIRST: u64 = 1 << 20;
+/// When that does not do, so many times as much.
+const HEAD_GROWTH: u64 = 4;
+
 /// What a registration yields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registered {
@@ -29,6 +36,8 @@ pub struct Registered {
     /// Contents of the small files that the router reads (config, generation config, tokenizer config, chat template,
     /// index), by path.
     pub contents: BTreeMap<String, Vec<u8>>,
+    /// What a GGUF file says of itself.
+    pub gguf: Option<GgufModel>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +112,14 @@ pub async fn register_hub(
             contents.insert(path, content);
         }
     }
+    let mut gguf = None;
+    if let Some(path) = gguf_to_read(&request, &snapshot)?
+        && let Some(file) = snapshot.file(&path)
+    {
+        let info = &info;
+        let read = |bytes| async move { Ok(hub.head(&info.repo, &info.commit, file, bytes).await?) };
+        gguf = Some(gguf_model(file, read).await?);
+    }
     let artifact_sources = artifact_sources(hub, &info.repo, rules).await;
     let registration = Registration {
         request: &request,
@@ -110,6 +127,7 @@ pub async fn register_hub(
         rules,
         artifact_sources: &artifact_sources,
         contents: &contents,
+        gguf: gguf.as_ref(),
     };
     let mut hashes = BTreeMap::new();
     for wanted in files_to_hash(registration)? {
@@ -123,7 +141,34 @@ pub async fn register_hub(
         }
     }
     let manifest = build_manifest(registration, &hashes)?;
-    Ok(Registered { manifest, contents })
+    Ok(Registered { manifest, contents, gguf })
+}
+
+/// The first bytes of a file.
+async fn head(path: &Path, bytes: u64) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    tokio::fs::File::open(path).await?.take(bytes).read_to_end(&mut head).await?;
+    Ok(head)
+}
+
+/// What a GGUF file says of itself, read from its first bytes; `read` gives so many of them.
+async fn gguf_model<F: Future<Output = Result<Vec<u8>, RegisterError>> + Send>(
+    file: &ListedFile,
+    read: impl Fn(u64) -> F,
+) -> Result<GgufModel, RegisterError> {
+    let unusable = |error: GgufError| {
+        let source = Box::new(error);
+        RegisterError::Refused(RegistrationError::BadFile { file: file.path.clone(), source })
+    };
+    let mut wanted = HEAD_BYTES_FIRST;
+    loop {
+        let head = read(wanted.min(file.size)).await?;
+        match Metadata::parse(&file.path, &head, file.size) {
+            Ok(metadata) => return GgufModel::of(&file.path, &metadata).map_err(unusable),
+            Err(GgufError::Incomplete { .. }) if wanted < HEAD_BYTES_MAX => wanted *= HEAD_GROWTH,
+            Err(error) => return Err(unusable(error)),
+        }
+    }
 }
 
 /// The lists of the publisher's other repositories. What cannot be listed offers no artifacts: they are optional.
@@ -168,12 +213,24 @@ pub async fn register_folder(
         let content = tokio::fs::read(&at).await.map_err(|source| FolderError::Read { path: at, source })?;
         contents.insert(path, content);
     }
+    let mut gguf = None;
+    if let Some(path) = gguf_to_read(&request, &snapshot)?
+        && let Some(file) = snapshot.file(&path)
+    {
+        let at = below(dir.to_owned(), &path);
+        let read = |bytes| {
+            let at = at.clone();
+            async move { Ok(head(&at, bytes).await.map_err(|source| FolderError::Read { path: at, source })?) }
+        };
+        gguf = Some(gguf_model(file, read).await?);
+    }
     let registration = Registration {
         request: &request,
         snapshot: &snapshot,
         rules,
         artifact_sources: &[],
         contents: &contents,
+        gguf: gguf.as_ref(),
     };
     let wanted = files_to_hash(registration)?;
     let size = |path: &str| snapshot.file(path).map_or(0, |f| f.size);
@@ -186,7 +243,7 @@ pub async fn register_folder(
         hashes.insert(file, sha256);
     }
     let manifest = build_manifest(registration, &hashes)?;
-    Ok(Registered { manifest, contents })
+    Ok(Registered { manifest, contents, gguf })
 }
 
 fn with_id(request: &Request, id: &str) -> Request {
@@ -197,9 +254,12 @@ fn with_id(request: &Request, id: &str) -> Request {
     request
 }
 
-/// `local/<name>`, with what an id cannot have replaced.
 fn folder_id(dir: &Path) -> String {
-    let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or("model");
+    local_id(dir.file_name().and_then(|n| n.to_str()).unwrap_or("model"))
+}
+
+/// `local/<name>`, with what an id cannot have replaced.
+pub(crate) fn local_id(name: &str) -> String {
     let cleaned: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || "._".contains(c) { c } else { '-' }).collect();
     let mut joined = String::new();

@@ -8,10 +8,12 @@ use std::time::Duration;
 use admin_api::RegisterModel;
 use chat::{ControlTokens, TemplateSet};
 use http::StatusCode;
+use model_formats::GgufModel;
 use model_manifest::registration::TOKENIZER;
 use model_manifest::{KnownEngine, ListedFile, Manifest, Request, Rules, Source};
 use model_store::{Location, LocationError, RegisterError, register_folder, register_hub};
 use node_api::ModelSettings;
+use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -44,6 +46,16 @@ pub async fn register(app: &Arc<App>, wanted: RegisterModel) -> Result<Arc<Regis
     if let Some(id) = &wanted.id {
         check_id(id)?;
     }
+    if let (Some(given), Some(named)) = (&wanted.file, location.file())
+        && given != named
+    {
+        let message = format!("`file` is {given}, and the address or path names {named}");
+        return Err(Failure::bad_request("invalid_value", message).param("file"));
+    }
+    if let (Some(_), Some(quantization)) = (&wanted.file, location.quantization()) {
+        let message = format!("`file` and the quantization {quantization} both choose a file; give one");
+        return Err(Failure::bad_request("invalid_value", message).param("file"));
+    }
     let settings = wanted.settings.clone().unwrap_or_default();
     let rules = Rules {
         allowlist: app.allowlist.clone(),
@@ -51,16 +63,19 @@ pub async fn register(app: &Arc<App>, wanted: RegisterModel) -> Result<Arc<Regis
         engines: KnownEngine::shipped().into_iter().chain(app.cluster.known_engines()).collect(),
     };
     let request = Request {
-        id: wanted.id.clone().unwrap_or_default(),
+        id: wanted.id.clone().or_else(|| location.id()).unwrap_or_default(),
         format: wanted.format,
-        file: wanted.file.clone(),
+        file: wanted.file.clone().or_else(|| location.file().map(str::to_owned)),
+        quantization: location.quantization().map(str::to_owned),
         require_engine: wanted.require_engine.unwrap_or(app.config.require_engine),
     };
     // Known before anything is fetched, where the id is.
-    if let (Location::Hub { repo, .. }, None) | (_, Some(repo)) = (&location, &wanted.id)
-        && app.cluster.model(repo).is_some()
-    {
-        return Err(duplicate(repo));
+    let id = match (&location, request.id.as_str()) {
+        (Location::Hub { repo, .. }, "") => repo,
+        (_, id) => id,
+    };
+    if app.cluster.model(id).is_some() {
+        return Err(duplicate(id));
     }
     let making = make(Arc::clone(app), location, request, rules);
     let made = tokio::time::timeout(REGISTRATION_TIMEOUT, making).await.map_err(|_| {
@@ -83,11 +98,11 @@ struct Made {
 async fn make(app: Arc<App>, location: Location, request: Request, rules: Rules) -> Result<Made, Failure> {
     let _place = app.registrations.acquire().await.expect("the semaphore is never closed");
     let registered = match &location {
-        Location::Hub { repo, revision } => {
+        Location::Hub { repo, revision, .. } => {
             let revision = revision.as_deref().unwrap_or(DEFAULT_REVISION);
             register_hub(&app.hub, repo, revision, &request, &rules).await.map_err(refused)?
         }
-        Location::Folder(dir) => {
+        Location::Folder(dir) | Location::File { folder: dir, .. } => {
             let (progress, _) = watch::channel(model_store::Progress::default());
             let cancel = CancellationToken::new();
             // Hashing stops when the caller goes away.
@@ -98,10 +113,17 @@ async fn make(app: Arc<App>, location: Location, request: Request, rules: Rules)
         }
     };
     let manifest = registered.manifest;
-    let files = small_texts(registered.contents)?;
-    let control_tokens = match tokenizer(&app, &manifest).await? {
-        Some(bytes) => ControlTokens::from_tokenizer_json(&bytes).map_err(|e| bad_file(TOKENIZER, &e))?,
-        None => ControlTokens::default(),
+    let (files, control_tokens) = match &registered.gguf {
+        Some(gguf) => (gguf_texts(gguf), control_tokens_of(gguf)),
+        None => {
+            let tokens = match tokenizer(&app, &manifest).await? {
+                Some(bytes) => {
+                    ControlTokens::from_tokenizer_json(&bytes).map_err(|e| bad_file(TOKENIZER, &e))?
+                }
+                None => ControlTokens::default(),
+            };
+            (small_texts(registered.contents)?, tokens)
+        }
     };
     // Files of a wrong form are told now. A template that does not compile is told at the first chat: completions work
     // without it, so it is no reason to refuse the model.
@@ -135,6 +157,28 @@ fn small_texts(mut contents: BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<Strin
         files.insert(CHAT_TEMPLATE.to_owned(), wrapped.chat_template);
     }
     Ok(files)
+}
+
+/// What a GGUF file carries, in the form of the file that other repositories have for it.
+fn gguf_texts(gguf: &GgufModel) -> BTreeMap<String, String> {
+    const PLAIN: &str = "";
+    let mut config: serde_json::Map<String, Json> =
+        gguf.special_tokens.iter().map(|(token, text)| (token.variable().to_owned(), json!(text))).collect();
+    let named = |(name, template): (&String, &String)| {
+        let name = if name == PLAIN { "default" } else { name };
+        json!({"name": name, "template": template})
+    };
+    let templates = match (gguf.chat_templates.get(PLAIN), gguf.chat_templates.len()) {
+        (_, 0) => Json::Null,
+        (Some(only), 1) => json!(only),
+        _ => gguf.chat_templates.iter().map(named).collect(),
+    };
+    config.insert("chat_template".to_owned(), templates);
+    BTreeMap::from([(TOKENIZER_CONFIG.to_owned(), Json::Object(config).to_string())])
+}
+
+fn control_tokens_of(gguf: &GgufModel) -> ControlTokens {
+    ControlTokens::of_vocabulary(gguf.control_tokens.iter().cloned(), gguf.added_tokens.iter().cloned())
 }
 
 /// The bytes of `tokenizer.json`, the very ones the manifest names.
@@ -212,23 +256,27 @@ fn location(app: &App, wanted: &RegisterModel) -> Result<Location, Failure> {
     })?;
     let is_url = Location::is_address(text);
     match (name, location) {
-        ("path", Location::Folder(dir)) => match &wanted.revision {
-            None => Ok(Location::Folder(dir)),
+        ("path", local @ (Location::Folder(_) | Location::File { .. })) => match &wanted.revision {
+            None => Ok(local),
             Some(_) => {
                 Err(Failure::bad_request("invalid_value", "a folder has no `revision`").param("revision"))
             }
         },
-        ("repo", Location::Hub { repo, revision: None }) if !is_url => {
-            Ok(Location::Hub { repo, revision: wanted.revision.clone() })
+        ("repo", Location::Hub { repo, revision: None, file, quantization }) if !is_url => {
+            Ok(Location::Hub { repo, revision: wanted.revision.clone(), file, quantization })
         }
-        ("url", Location::Hub { repo, revision }) if is_url => match (revision, &wanted.revision) {
-            (Some(in_url), Some(given)) if in_url != *given => {
-                let message = format!("`url` names the revision {in_url} and `revision` is {given}");
-                Err(Failure::bad_request("invalid_value", message).param("revision"))
+        ("url", Location::Hub { repo, revision, file, quantization }) if is_url => {
+            match (revision, &wanted.revision) {
+                (Some(in_url), Some(given)) if in_url != *given => {
+                    let message = format!("`url` names the revision {in_url} and `revision` is {given}");
+                    Err(Failure::bad_request("invalid_value", message).param("revision"))
+                }
+                (in_url, given) => {
+                    Ok(Location::Hub { repo, revision: given.clone().or(in_url), file, quantization })
+                }
             }
-            (in_url, given) => Ok(Location::Hub { repo, revision: given.clone().or(in_url) }),
-        },
-        ("path", _) => Err(wrong(format!("`{text}` is not the absolute path of a folder"))),
+        }
+        ("path", _) => Err(wrong(format!("`{text}` is not the absolute path of a folder or a gguf file"))),
         ("url", _) => Err(wrong(format!("`{text}` is not an address on the hub"))),
         (_, _) => Err(wrong(format!("`{text}` is not a repository of the form org/name"))),
     }

@@ -43,6 +43,7 @@ async fn register(context: &Context, add: &AddArguments) -> Result<ExitCode> {
             FormatArgument::Gguf => Format::Gguf,
         }),
         revision: add.revision.clone(),
+        file: add.file.clone(),
         id: add.id.clone(),
         require_engine: add.require_engine.then_some(true),
         settings: (settings != ModelSettings::default()).then_some(settings),

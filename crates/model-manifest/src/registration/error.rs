@@ -27,6 +27,10 @@ pub enum RegistrationError {
     FileNotChosen { file: String },
     #[error("{repo} has no file {file}")]
     FileUnknown { repo: String, file: String },
+    #[error("{repo} has no gguf file whose name ends in {wanted}; it has {}", listed(.files))]
+    QuantizationUnknown { repo: String, wanted: String, files: Vec<String> },
+    #[error("{file} says it is part {number} of {count}, and by their names there are {files} files")]
+    SplitContradiction { file: String, number: u64, count: u32, files: usize },
     #[error("{file} is not usable")]
     BadFile { file: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("{file} has {size} bytes, and at most {max} are read of it")]
@@ -53,6 +57,8 @@ impl RegistrationError {
             RegistrationError::GgufAmbiguous { .. } => "gguf_ambiguous",
             RegistrationError::FileNotChosen { .. } => "file_not_chosen",
             RegistrationError::FileUnknown { .. } => "file_unknown",
+            RegistrationError::QuantizationUnknown { .. } => "quantization_unknown",
+            RegistrationError::SplitContradiction { .. } => "file_invalid",
             RegistrationError::BadFile { .. } => "file_invalid",
             RegistrationError::FileTooLarge { .. } => "file_too_large",
             RegistrationError::NoEngine { .. } => "no_engine",
@@ -102,9 +108,16 @@ impl RegistrationError {
             RegistrationError::FileUnknown { .. } => {
                 Some("give one of the repository's gguf files by its whole name".to_owned())
             }
-            RegistrationError::GgufAmbiguous { .. } => {
-                Some("give the name of one of them as file".to_owned())
+            RegistrationError::GgufAmbiguous { .. } => Some(
+                "give the name of one of them as file, or the end of its name, as in org/repo:Q4_K_M"
+                    .to_owned(),
+            ),
+            RegistrationError::QuantizationUnknown { .. } => {
+                Some("case and dashes matter; leave .gguf out".to_owned())
             }
+            RegistrationError::SplitContradiction { .. } => Some(
+                "the upload is not complete or files were renamed; take the publisher's own files".to_owned(),
+            ),
             RegistrationError::NoEngine { .. } => Some(
                 "install an engine for it, or register without require_engine to have it wait for one"
                     .to_owned(),
@@ -116,7 +129,7 @@ impl RegistrationError {
 
 /// A few names and how many more.
 fn listed(files: &[String]) -> String {
-    const SHOWN: usize = 4;
+    const SHOWN: usize = 24;
     let shown = files.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     match files.len().saturating_sub(SHOWN) {
         0 => shown,

@@ -16,6 +16,7 @@ struct Repo {
     request: Request,
     rules: Rules,
     others: Vec<ArtifactSource>,
+    gguf: Option<GgufModel>,
 }
 
 fn large(path: &str) -> ListedFile {
@@ -36,6 +37,7 @@ fn repo(id: &str) -> Repo {
         request: Request { id: id.to_owned(), ..Request::default() },
         rules: Rules::default(),
         others: Vec::new(),
+        gguf: None,
     }
 }
 
@@ -71,15 +73,32 @@ impl Repo {
     /// The three steps a router goes through.
     fn register(&self) -> Result<Manifest, RegistrationError> {
         files_to_read(&self.request, &self.snapshot)?;
+        let gguf = gguf_to_read(&self.request, &self.snapshot)?;
         let registration = Registration {
             request: &self.request,
             snapshot: &self.snapshot,
             rules: &self.rules,
             artifact_sources: &self.others,
             contents: &self.contents,
+            gguf: self.gguf.as_ref().filter(|_| gguf.is_some()),
         };
         let hashes = files_to_hash(registration)?.into_iter().map(|f| (f, "ef".repeat(32))).collect();
         build_manifest(registration, &hashes)
+    }
+
+    /// What its GGUF files say of themselves.
+    fn saying(mut self, architecture: &str, split: Option<(u32, u32)>) -> Repo {
+        self.gguf = Some(GgufModel {
+            architecture: architecture.to_owned(),
+            context_length: Some(4096),
+            chat_templates: BTreeMap::new(),
+            control_tokens: Vec::new(),
+            added_tokens: Vec::new(),
+            special_tokens: BTreeMap::new(),
+            pools: false,
+            split,
+        });
+        self
     }
 
     fn names(&self) -> Vec<String> {
@@ -111,7 +130,7 @@ fn single(id: &str) -> Repo {
 }
 
 fn gguf(id: &str) -> Repo {
-    repo(id).large("model-Q4.gguf")
+    repo(id).large("model-Q4.gguf").saying("llama", None)
 }
 
 #[test]
@@ -213,8 +232,14 @@ fn both_formats_and_no_choice_names_both() {
     let both = sharded("org/model").large("model-Q4.gguf");
     both.refused("format_ambiguous", &[INDEX, "model-Q4.gguf", "safetensors", "gguf"]);
     assert_eq!(both.format(Format::Safetensors).register().unwrap().format, Format::Safetensors);
-    let gguf = sharded("org/model").large("model-Q4.gguf").format(Format::Gguf).register().unwrap();
+    let gguf = sharded("org/model").large("model-Q4.gguf").format(Format::Gguf).saying("gpt-oss", None);
+    let gguf = gguf.register().unwrap();
     assert_eq!((gguf.format, gguf.primary.as_str()), (Format::Gguf, "model-Q4.gguf"));
+    assert_eq!(
+        (gguf.architecture.as_str(), gguf.context_length_max),
+        ("gpt-oss", Some(4096)),
+        "the file's own"
+    );
     assert!(gguf.files.iter().all(|f| !f.name.ends_with(".safetensors")));
     assert!(gguf.runtimes.is_empty(), "the gpt-oss engine reads no gguf");
 }
@@ -240,10 +265,7 @@ fn nothing_usable_is_said() {
 #[test]
 fn a_gguf_needs_neither_config_nor_tokenizer() {
     let manifest = gguf("org/model").register().unwrap();
-    assert_eq!(
-        (manifest.primary.as_str(), manifest.architecture.as_str()),
-        ("model-Q4.gguf", ARCHITECTURE_UNKNOWN)
-    );
+    assert_eq!((manifest.primary.as_str(), manifest.architecture.as_str()), ("model-Q4.gguf", "llama"));
 }
 
 #[test]
@@ -251,17 +273,61 @@ fn several_ggufs_need_a_name() {
     let mut several = gguf("org/model").large("model-Q8.gguf").large("mmproj-model.gguf");
     several.refused("gguf_ambiguous", &["model-Q4.gguf", "model-Q8.gguf"]);
     several.request.file = Some("model-Q8.gguf".to_owned());
-    assert_eq!(several.names(), ["model-Q8.gguf"]);
+    assert_eq!(several.names(), ["mmproj-model.gguf", "model-Q8.gguf"]);
     several.request.file = Some("model-Q2.gguf".to_owned());
     several.refused("file_unknown", &["model-Q2.gguf"]);
 }
 
 #[test]
+fn a_quantization_is_chosen_by_its_exact_name() {
+    let repo = || {
+        gguf("org/model")
+            .without("model-Q4.gguf")
+            .large("m-Q4_K_M.gguf")
+            .large("m-UD-Q4_K_M.gguf")
+            .large("m.IQ4_XS.gguf")
+    };
+    let chosen = |wanted: &str| {
+        let mut repo = repo();
+        repo.request.quantization = Some(wanted.to_owned());
+        repo.register().map(|manifest| manifest.primary)
+    };
+    assert_eq!(chosen("Q4_K_M").unwrap(), "m-Q4_K_M.gguf");
+    assert_eq!(chosen("UD-Q4_K_M").unwrap(), "m-UD-Q4_K_M.gguf");
+    assert_eq!(chosen("IQ4_XS").unwrap(), "m.IQ4_XS.gguf");
+    for wrong in ["q4_k_m", "Q4_K", "K_M", "Q4-K-M", "", "m-Q4_K_M.gguf"] {
+        let error = chosen(wrong).unwrap_err();
+        assert_eq!(error.code(), "quantization_unknown", "{wrong}: {error}");
+        assert!(error.message().contains("m-UD-Q4_K_M.gguf"), "{error}");
+    }
+    let mut two = repo().large("other-Q4_K_M.gguf");
+    two.request.quantization = Some("Q4_K_M".to_owned());
+    two.refused("gguf_ambiguous", &["m-Q4_K_M.gguf", "other-Q4_K_M.gguf"]);
+    let mut safetensors = single("org/model");
+    safetensors.request.quantization = Some("Q4_K_M".to_owned());
+    safetensors.refused("file_not_chosen", &["Q4_K_M"]);
+}
+
+#[test]
 fn a_split_gguf_is_one_model_and_needs_every_part() {
     let split = repo("org/model").large("Q4/m-00001-of-00002.gguf").large("Q4/m-00002-of-00002.gguf");
+    let mut split = split.saying("llama", Some((0, 2)));
     let manifest = split.register().unwrap();
     assert_eq!((manifest.primary.as_str(), manifest.files.len()), ("Q4/m-00001-of-00002.gguf", 2));
-    split.without("Q4/m-00001-of-00002.gguf").refused("missing_file", &["Q4/m-00001-of-00002.gguf"]);
+    split.request.quantization = Some("m".to_owned());
+    assert_eq!(split.register().unwrap().files.len(), 2);
+    split.saying("llama", Some((0, 3))).refused("file_invalid", &["part 1 of 3", "2 files"]);
+    let split = repo("org/model").large("Q4/m-00002-of-00002.gguf").saying("llama", Some((0, 2)));
+    split.refused("missing_file", &["Q4/m-00001-of-00002.gguf"]);
+    gguf("org/model").saying("llama", Some((1, 2))).refused("file_invalid", &["part 2 of 2"]);
+}
+
+#[test]
+fn projectors_of_images_are_listed_and_fetched_by_nobody_yet() {
+    let manifest = gguf("org/model").large("mmproj-model-f16.gguf").register().unwrap();
+    let projector = manifest.file("mmproj-model-f16.gguf").unwrap();
+    assert_eq!((projector.role, projector.optional), (FileRole::Projector, true));
+    assert!(!projector.is_for(&["llama-cpp/cpu", "llama-cpp"]) && projector.is_for(&[VISION]));
 }
 
 #[test]
@@ -401,6 +467,7 @@ fn a_file_without_a_hash_is_asked_for() {
         rules: &repo.rules,
         artifact_sources: &[],
         contents: &repo.contents,
+        gguf: None,
     };
     let wanted = FileToHash { repo: None, path: "model.safetensors".to_owned() };
     assert_eq!(files_to_hash(registration).unwrap(), [wanted]);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use model_formats::ShardIndex;
 use model_formats::shard_index::INDEX_FILE;
+use model_formats::{GgufModel, ShardIndex};
 
 use super::{CONFIG, RegistrationError, Request, TOKENIZER};
-use crate::{Format, Snapshot};
+use crate::{Format, ListedFile, Snapshot};
 
 /// The weights as far as the list tells.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Weights {
             (Some(Format::Gguf), _, Some(_)) | (None, false, Some(_)) => Format::Gguf,
         };
         match format {
-            Format::Safetensors => match &request.file {
+            Format::Safetensors => match request.file.as_ref().or(request.quantization.as_ref()) {
                 Some(file) => Err(RegistrationError::FileNotChosen { file: file.clone() }),
                 None => choose_safetensors(snapshot, &safetensors, &indexes),
             },
@@ -125,8 +125,7 @@ fn gguf_models(snapshot: &Snapshot) -> BTreeMap<String, Vec<String>> {
         .collect();
     files.sort_unstable();
     for path in files {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        if name.starts_with("mmproj") {
+        if is_projector(path) {
             continue;
         }
         match split_part(path) {
@@ -137,6 +136,27 @@ fn gguf_models(snapshot: &Snapshot) -> BTreeMap<String, Vec<String>> {
         }
     }
     models
+}
+
+/// Projectors of images are named `mmproj-model-f16.gguf`, or `model.mmproj-f16.gguf`.
+fn is_projector(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    name.ends_with(".gguf")
+        && (name.starts_with("mmproj") || name.contains(".mmproj") || name.contains("-mmproj"))
+}
+
+pub(super) fn projectors(snapshot: &Snapshot) -> impl Iterator<Item = &ListedFile> {
+    snapshot.files.iter().filter(|file| is_projector(&file.path))
+}
+
+/// Whether the file agrees with the names about how many files the model is split into.
+pub(super) fn check_split(primary: &str, files: usize, gguf: &GgufModel) -> Result<(), RegistrationError> {
+    let (number, count) = gguf.split.unwrap_or((0, 1));
+    if number == 0 && usize::try_from(count).ok() == Some(files) {
+        return Ok(());
+    }
+    let file = primary.to_owned();
+    Err(RegistrationError::SplitContradiction { file, number: u64::from(number) + 1, count, files })
 }
 
 struct SplitPart<'a> {
@@ -165,16 +185,29 @@ fn choose_gguf(
     mut models: BTreeMap<String, Vec<String>>,
 ) -> Result<Weights, RegistrationError> {
     let repo = || snapshot.name().to_owned();
-    let files = match &request.file {
-        Some(file) => models
+    let ambiguous = |names: Vec<&String>| RegistrationError::GgufAmbiguous {
+        repo: repo(),
+        files: names.into_iter().cloned().collect(),
+    };
+    let files = match (&request.file, &request.quantization) {
+        (Some(file), _) => models
             .into_values()
             .find(|files| files.contains(file))
             .ok_or_else(|| RegistrationError::FileUnknown { repo: repo(), file: file.clone() })?,
-        None if models.len() > 1 => {
-            let files = models.into_keys().collect();
-            return Err(RegistrationError::GgufAmbiguous { repo: repo(), files });
-        }
-        None => models.pop_first().map(|(_, files)| files).unwrap_or_default(),
+        (None, Some(wanted)) => match quantized(models.keys(), wanted).as_slice() {
+            [one] => models[*one].clone(),
+            [] => {
+                let files = models.into_keys().collect();
+                return Err(RegistrationError::QuantizationUnknown {
+                    repo: repo(),
+                    wanted: wanted.clone(),
+                    files,
+                });
+            }
+            several => return Err(ambiguous(several.to_vec())),
+        },
+        (None, None) if models.len() > 1 => return Err(ambiguous(models.keys().collect())),
+        (None, None) => models.pop_first().map(|(_, files)| files).unwrap_or_default(),
     };
     if let Some(part) = files.first().and_then(|first| split_part(first)) {
         let missing = (1..=part.count).map(|n| part.name_of(n)).find(|name| !files.contains(name));
@@ -183,4 +216,22 @@ fn choose_gguf(
         }
     }
     Ok(Weights { format: Format::Gguf, index: None, files })
+}
+
+/// The models whose name ends in this quantization, by its exact spelling: `Q4_K_M` is the end of `x-Q4_K_M.gguf` and of
+/// `x.Q4_K_M.gguf`. Where one name is another with something put in before the end (`x-Q4_K_M`, `x-UD-Q4_K_M`), it is the
+/// shorter: the longer has a name of its own.
+fn quantized<'a>(models: impl Iterator<Item = &'a String>, wanted: &str) -> Vec<&'a String> {
+    fn before<'a>(path: &'a str, wanted: &str) -> Option<&'a str> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let stem = split_part(name)
+            .map_or_else(|| name.get(..name.len() - ".gguf".len()), |part| Some(part.stem))?;
+        let before = stem.strip_suffix(wanted)?;
+        (before.is_empty() || before.ends_with(['-', '.'])).then_some(before)
+    }
+    let found: Vec<(&String, &str)> = models.filter_map(|path| Some((path, before(path, wanted)?))).collect();
+    let shortest =
+        found.iter().map(|(_, before)| *before).min_by_key(|before| before.len()).unwrap_or_default();
+    let keep = |before: &str| before == shortest || !before.starts_with(shortest);
+    found.into_iter().filter(|(_, before)| keep(before)).map(|(path, _)| path).collect()
 }

@@ -7,7 +7,7 @@ use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderValue, LO
 use reqwest::{Client, ClientBuilder, Response, StatusCode, redirect};
 use url::Url;
 
-use super::HubError;
+use super::{HubError, Part};
 use crate::config::{HubConfig, RetryPolicy, Token};
 
 /// Hops of one request; the hub itself needs three at most (a new name, a page of its own, the content network).
@@ -66,7 +66,8 @@ impl Http {
     }
 
     /// Follows redirects itself, so that the token is sent to the hub's origin and to no other.
-    pub async fn get(&self, mut url: Url, offset: Option<u64>) -> Result<Response, HubError> {
+    /// Of the bytes in `part` where it is given.
+    pub async fn get(&self, mut url: Url, part: Option<Part>) -> Result<Response, HubError> {
         for _ in 0..REDIRECTS_MAX {
             let mut request = self.client.get(url.clone()).header(ACCEPT_ENCODING, "identity");
             if let Some(token) = &self.token
@@ -76,8 +77,10 @@ impl Http {
                 value.set_sensitive(true);
                 request = request.header(AUTHORIZATION, value);
             }
-            if let Some(offset) = offset {
-                request = request.header(RANGE, format!("bytes={offset}-"));
+            if let Some(Part { start, end }) = part {
+                // The header names the last byte, not the one behind it.
+                let last = end.map_or(String::new(), |end| end.saturating_sub(1).to_string());
+                request = request.header(RANGE, format!("bytes={start}-{last}"));
             }
             let response = request.send().await.map_err(unreachable)?;
             if !response.status().is_redirection() {

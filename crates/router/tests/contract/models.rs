@@ -1,6 +1,7 @@
 //! Registration and the catalog.
 
-use fixture_hub::{Fault, Repo};
+use fixture_hub::{Fault, Origin, Repo};
+use model_formats::gguf::HeadWriter;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -40,6 +41,82 @@ async fn a_model_is_registered_with_pinned_commit_and_hashes() {
     let shards =
         world.hub.requests().into_iter().filter(|r| format!("{r:?}").contains("-of-00001.safetensors"));
     assert_eq!(shards.count(), 0);
+}
+
+/// A GGUF file of so many bytes whose vocabulary takes most of them.
+fn gguf(architecture: &str, template: &str, bytes: usize) -> Vec<u8> {
+    let tokens: Vec<String> = (0..200_000).map(|n| format!("token number {n}")).collect();
+    let mut tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    (tokens[1], tokens[2], tokens[3]) = ("<s>", "</s>", "<|im_start|>");
+    let kinds: Vec<i32> = (0..tokens.len()).map(|n| if (1..=3).contains(&n) { 3 } else { 1 }).collect();
+    let head = HeadWriter::default()
+        .text("general.architecture", architecture)
+        .number(&format!("{architecture}.context_length"), 8192)
+        .texts("tokenizer.ggml.tokens", &tokens)
+        .integers("tokenizer.ggml.token_type", &kinds)
+        .number("tokenizer.ggml.bos_token_id", 1)
+        .text("tokenizer.chat_template", template);
+    let mut file = head.finish(&[]);
+    file.resize(bytes, 7);
+    file
+}
+
+const GGUF_BYTES: usize = 48 << 20;
+
+#[tokio::test]
+async fn a_gguf_file_says_what_it_is_and_only_its_head_is_read() {
+    let world = World::new().await;
+    let repo = Repo::new("org/quantized")
+        .file("m-Q4_K_M.gguf", gguf("llama", "{{ bos_token }}{{ messages[0].content }}", GGUF_BYTES))
+        .file("m-Q8_0.gguf", gguf("qwen2", "", GGUF_BYTES))
+        .file("config.json", r#"{"model_type": "gpt_oss"}"#);
+    let commit = world.hub.push(repo);
+    let several = json!({"repo": "org/quantized"});
+    refused(&world, several, 400, "gguf_ambiguous", &["m-Q4_K_M.gguf", "m-Q8_0.gguf", "org/repo:Q4_K_M"])
+        .await;
+    let wrong = json!({"repo": "org/quantized:q4_k_m"});
+    refused(&world, wrong, 400, "quantization_unknown", &["m-Q4_K_M.gguf", "case"]).await;
+    let both = json!({"repo": "org/quantized:Q4_K_M", "file": "m-Q8_0.gguf"});
+    refused(&world, both, 400, "invalid_value", &["Q4_K_M", "file"]).await;
+
+    let (status, model) = world.post("/api/models", &json!({"repo": "org/quantized:Q4_K_M"})).await;
+    assert_eq!(status, 201, "{model}");
+    assert_eq!((&model["id"], &model["format"]), (&json!("org/quantized:Q4_K_M"), &json!("gguf")));
+    assert_eq!((&model["architecture"], &model["context_length_max"]), (&json!("llama"), &json!(8192)));
+    let reason = model["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("llama"), "what nothing runs is told with its architecture: {model}");
+    let url = format!("{}/org/quantized/resolve/main/m-Q8_0.gguf", world.hub.url());
+    let (status, model) = world.post("/api/models", &json!({"url": url, "id": "org/eight"})).await;
+    assert_eq!((status.as_u16(), &model["architecture"]), (201, &json!("qwen2")), "{model}");
+    assert_eq!(model["manifest"]["primary"], "m-Q8_0.gguf");
+    let parts: Vec<_> = world
+        .hub
+        .requests()
+        .into_iter()
+        .filter(|request| request.origin == Origin::ContentNetwork)
+        .map(|request| request.range.unwrap_or_default())
+        .collect();
+    assert!(!parts.is_empty() && parts.iter().all(|range| range.starts_with("bytes=0-")), "{parts:?}");
+    let last = |range: &String| range.rsplit('-').next().and_then(|last| last.parse::<usize>().ok());
+    assert!(parts.iter().all(|range| last(range).is_some_and(|last| last < 17 << 20)), "{commit}: {parts:?}");
+}
+
+#[tokio::test]
+async fn a_gguf_file_of_this_machine_is_registered_in_place() {
+    let world = World::new().await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("My Model.Q4_K_M.gguf");
+    std::fs::write(&path, gguf("llama", "{{ messages[0].content }}", 8 << 20)).unwrap();
+    std::fs::write(dir.path().join("other.gguf"), "GGUF").unwrap();
+    let body = json!({"path": path.to_str().unwrap()});
+    let (status, model) = world.post("/api/models", &body).await;
+    assert_eq!(status, 201, "{model}");
+    assert_eq!((&model["id"], &model["files"]), (&json!("local/My-Model-Q4_K_M"), &json!(1)), "{model}");
+    let broken = json!({"path": dir.path().join("other.gguf").to_str().unwrap()});
+    refused(&world, broken, 400, "file_invalid", &["other.gguf", "truncated"]).await;
+    std::fs::write(dir.path().join("none.gguf"), "no such format").unwrap();
+    let none = json!({"path": dir.path().join("none.gguf").to_str().unwrap()});
+    refused(&world, none, 400, "file_invalid", &["none.gguf", "does not begin with GGUF"]).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What a person meant by the source of a model: a repository, its page, or a folder.
+//! What a person meant by the source of a model: a repository, its page or a file's address, a folder, or a GGUF file.
 
 use std::path::Path;
 
@@ -15,9 +15,11 @@ pub fn fill(source: &str, body: &mut RegisterModel) -> Result<()> {
     let path = Path::new(source);
     if is_path(source) {
         let folder = std::path::absolute(path).with_context(|| format!("`{source}` is no path"))?;
-        if !folder.is_dir() {
+        let is_gguf = folder.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
+        if !folder.is_dir() && !(is_gguf && folder.is_file()) {
             bail!(
-                "{} is no folder\nhint: name a folder with config.json and the weights, or a repository as org/name",
+                "{} is neither a folder nor a gguf file\n\
+                 hint: name a folder with config.json and the weights, a gguf file, or a repository as org/name",
                 folder.display()
             );
         }
@@ -67,6 +69,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let path = dir.path().to_str().expect("UTF-8");
         assert!(filled(path).expect("a folder").path.is_some());
+        let file = dir.path().join("m.gguf");
+        std::fs::write(&file, "GGUF").expect("the folder is writable");
+        assert!(filled(file.to_str().expect("UTF-8")).expect("a file").path.is_some());
+        let quantized = filled("org/name:Q4_K_M").expect("a quantization");
+        assert_eq!(quantized.repo.as_deref(), Some("org/name:Q4_K_M"));
     }
 
     #[test]
