@@ -51,6 +51,7 @@ const ROOMS: &[Room] = &[
             "dispatch",
             "chat",
             "template-sandbox",
+            "model-formats",
             "model-manifest",
             "model-store",
             "telemetry",
