@@ -9,6 +9,10 @@ use crate::kernel::{Rows, multiply, split_len};
 use crate::linear::{Compute, Inputs, RoundedRows, SplitRows, TOKEN_BLOCK, linear, panel_rows, rows_a_task};
 use crate::math::sigmoid;
 
+/// An expert with at most so many visitors meets them without groups: of one of 16 most lanes would be empty, and a
+/// group costs what about seven vectors in f32 do.
+const FEW_VISITS: usize = 6;
+
 /// Weights of the mixture of one layer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExpertWeights<'a> {
@@ -59,20 +63,36 @@ pub(crate) fn mix(
 ) {
     let visits = route(compute, config, weights, tokens);
     match tokens {
-        Inputs::Split(tokens) => {
-            // Where the visits of each expert that has any end.
-            let ends: Vec<usize> = (1..=visits.len())
-                .filter(|&i| visits.get(i).is_none_or(|next| next.expert != visits[i - 1].expert))
-                .collect();
-            let acts = activate(compute, config, weights.gate_up, tokens, &visits, &ends);
-            project(compute, config, weights.down, &visits, &ends, &acts, residual);
-        }
+        Inputs::Split(tokens) => mix_split(compute, config, weights, tokens, &visits, residual),
         Inputs::Rounded(tokens) => {
-            let visits: Vec<&[Visit]> = visits.chunk_by(|a, b| a.expert == b.expert).collect();
-            let acts = activate_packed(compute, config, weights.gate_up, tokens, &visits);
-            project_packed(compute, config, weights.down, &visits, &acts, residual);
+            let (few, many): (Vec<&[Visit]>, Vec<&[Visit]>) =
+                visits.chunk_by(|a, b| a.expert == b.expert).partition(|visits| visits.len() <= FEW_VISITS);
+            if !few.is_empty() {
+                mix_split(compute, config, weights, &tokens.split(compute), &few.concat(), residual);
+            }
+            if !many.is_empty() {
+                let acts = activate_packed(compute, config, weights.gate_up, tokens, &many);
+                project_packed(compute, config, weights.down, &many, &acts, residual);
+            }
         }
     }
+}
+
+/// The visits of some experts, in f32.
+fn mix_split(
+    compute: Compute<'_>,
+    config: &GptOssConfig,
+    weights: ExpertWeights<'_>,
+    tokens: &SplitRows,
+    visits: &[Visit],
+    residual: &mut [f32],
+) {
+    // Where the visits of each expert that has any end.
+    let ends: Vec<usize> = (1..=visits.len())
+        .filter(|&i| visits.get(i).is_none_or(|next| next.expert != visits[i - 1].expert))
+        .collect();
+    let acts = activate(compute, config, weights.gate_up, tokens, visits, &ends);
+    project(compute, config, weights.down, visits, &ends, &acts, residual);
 }
 
 /// All visits, by expert and then by token.

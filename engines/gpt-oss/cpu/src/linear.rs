@@ -10,8 +10,8 @@ use crate::pool::Pool;
 pub(crate) const TASK_BYTES: usize = 256 << 10;
 /// Tokens that pass through a task's weights together: their vectors stay in the second cache.
 pub(crate) const TOKEN_BLOCK: usize = 64;
-/// Rows from which on activations may be rounded. A row alone waits for its weights and not for arithmetic.
-const ROUNDED_MIN: usize = 2;
+/// Rows from which on activations may be rounded: fewer fill too little of a group of 16, and f32 is as fast.
+pub(crate) const ROUNDED_MIN: usize = 8;
 /// Bytes of a task's weights as bf16, which stay in the second cache beside the tokens they meet.
 const PANEL_BYTES: usize = 288 << 10;
 
@@ -129,6 +129,18 @@ impl RoundedRows {
             bf16::pack(&rows, tile.row(group));
         });
         packed
+    }
+
+    /// The same numbers in split order.
+    pub(crate) fn split(&self, compute: Compute<'_>) -> SplitRows {
+        let length = 2 * self.words;
+        let mut data = vec![0.0; self.tokens() * length];
+        compute.pool.tiles(&mut data, length, &token_ends(self.tokens()), length, |tile| {
+            for row in tile.rows() {
+                bf16::split(self.row(row), tile.row(row));
+            }
+        });
+        SplitRows { data, length }
     }
 
     fn row(&self, token: usize) -> &[u32] {

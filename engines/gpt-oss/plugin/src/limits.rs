@@ -7,9 +7,9 @@ use gpt_oss_model::GptOssConfig;
 /// Sequences at once, when nobody asks for a number.
 const SEQUENCES_DEFAULT: u32 = 4;
 pub(crate) const SEQUENCES_MAX: u32 = 256;
-/// Tokens of one step, when nobody asks for a number. On the cpu a step of so many prompt tokens of the 20b shape
-/// takes some ten seconds, and running answers wait for it; much smaller ones read the experts too often.
-const BATCH_TOKENS_DEFAULT: u32 = 256;
+/// Tokens of one step, when nobody asks for a number: each of 32 experts then meets 64 of them, as many as pass through
+/// its weights together. Beside answers that run the scheduler takes fewer.
+const BATCH_TOKENS_DEFAULT: u32 = 512;
 const BATCH_TOKENS_MAX: u32 = 8_192;
 /// Context when nobody asks for one and memory does not say less: the cpu prefills some ten thousand tokens in minutes.
 const CONTEXT_DEFAULT: u32 = 8_192;

@@ -59,6 +59,18 @@ pub fn round(plain: &[f32], out: &mut [u32]) {
     vector::round(plain, out);
 }
 
+/// Rounded words as f32 in split order; `out` has two floats for each.
+pub fn split(words: &[u32], out: &mut [f32]) {
+    const UPPER: u32 = 0xffff_0000;
+    assert_eq!(out.len(), 2 * words.len());
+    for (words, out) in words.as_chunks::<GROUP>().0.iter().zip(out.as_chunks_mut::<{ 2 * GROUP }>().0) {
+        for (lane, word) in words.iter().enumerate() {
+            out[lane] = f32::from_bits(word << 16);
+            out[GROUP + lane] = f32::from_bits(word & UPPER);
+        }
+    }
+}
+
 /// Makes a group, (words, 16), of up to 16 rounded rows.
 pub fn pack(rows: &[&[u32]], out: &mut [u32]) {
     vector::pack(rows, out);
