@@ -189,7 +189,7 @@ impl Server {
 fn check_usage(events: &str, prompt_tokens: u32, tokens: u32) -> Result<()> {
     let data = events.lines().filter_map(|line| line.strip_prefix("data: "));
     let values = data.filter_map(|text| serde_json::from_str::<Value>(text).ok());
-    let usage = values.filter_map(|v| v.get("usage").filter(|u| u.is_object()).cloned()).last();
+    let usage = values.rev().find_map(|v| v.get("usage").filter(|u| u.is_object()).cloned());
     let usage = usage.with_context(|| format!("the answer does not count its tokens: {events}"))?;
     let (prompt, answer) = (usage["prompt_tokens"].as_u64(), usage["completion_tokens"].as_u64());
     ensure!(answer == Some(u64::from(tokens)), "{answer:?} tokens came instead of {tokens}");

@@ -16,7 +16,7 @@ pub fn fill(source: &str, body: &mut RegisterModel) -> Result<()> {
     if is_path(source) {
         let folder = std::path::absolute(path).with_context(|| format!("`{source}` is no path"))?;
         let is_gguf = folder.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
-        if !folder.is_dir() && !(is_gguf && folder.is_file()) {
+        if !(folder.is_dir() || is_gguf && folder.is_file()) {
             bail!(
                 "{} is neither a folder nor a gguf file\n\
                  hint: name a folder with config.json and the weights, a gguf file, or a repository as org/name",
