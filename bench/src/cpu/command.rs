@@ -14,7 +14,10 @@ const READ_BYTES: usize = 8 << 20;
 const LAST_LINES: usize = 15;
 
 /// What it prints. It is killed when it takes longer than `limit`.
-#[expect(clippy::disallowed_methods, reason = "the standard library waits for a child without a deadline only")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the standard library waits for a child without a deadline only"
+)]
 pub fn output(mut command: Command, limit: Duration) -> Result<String> {
     let name = Path::new(command.get_program()).display().to_string();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
