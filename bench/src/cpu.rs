@@ -18,6 +18,7 @@
 
 mod command;
 mod cost;
+mod found;
 mod ours;
 mod peer;
 mod samples;
@@ -34,7 +35,6 @@ use crate::limits::{Limits, Pages, Unit};
 use crate::record::Row;
 use cost::Cost;
 use ours::Turn;
-pub use ours::{TurnArguments, turn};
 use peer::{Bench, Peer};
 use samples::{Samples, Side};
 use streams::{Model, Outcome};

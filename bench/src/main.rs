@@ -51,9 +51,6 @@ enum Suite {
     Kernels(kernels::KernelsArguments),
     /// gpt-oss on the cpu beside llama.cpp
     Cpu(cpu::CpuArguments),
-    /// One process of `cpu`
-    #[command(hide = true)]
-    CpuTurn(cpu::TurnArguments),
 }
 
 impl Suite {
@@ -61,7 +58,7 @@ impl Suite {
     fn kind(&self) -> &'static str {
         match self {
             Suite::Host(_) | Suite::Router(_) | Suite::Path(_) => "host",
-            Suite::Limits(_) | Suite::Kernels(_) | Suite::Cpu(_) | Suite::CpuTurn(_) => "cpu",
+            Suite::Limits(_) | Suite::Kernels(_) | Suite::Cpu(_) => "cpu",
         }
     }
 }
@@ -106,7 +103,6 @@ fn main() -> ExitCode {
         Suite::Limits(limits) => limits::run(limits, &arguments.common),
         Suite::Kernels(kernels) => kernels::run(kernels, &arguments.common),
         Suite::Cpu(cpu) => cpu::run(cpu, &arguments.common),
-        Suite::CpuTurn(turn) => return ended(cpu::turn(turn)),
     };
     ended(rows.and_then(|rows| finish(&rows, arguments.suite.kind(), &arguments.common)))
 }

@@ -76,13 +76,6 @@ pub fn read_once(path: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Anonymous resident memory of a process in MiB, where the system tells.
-pub fn private_mib(process: &str) -> Option<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find(|l| l.starts_with("RssAnon:"))?;
-    line.split_whitespace().nth(1)?.parse::<f64>().ok().map(|kib| kib / 1024.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::command;
+use super::found;
 use crate::Common;
 use crate::process::{Process, llm_router};
 use crate::router::connection::{Connection, get, post};
@@ -109,7 +109,7 @@ impl Server {
 
     /// Private memory of its process.
     pub fn private_mib(&self) -> Option<f64> {
-        command::private_mib(&self.process.id().to_string())
+        found::private_mib(&self.process.id().to_string())
     }
 
     async fn ask(&self, request: &[u8]) -> Result<(u16, Value)> {
