@@ -117,7 +117,8 @@ fn check_rounded(shape: &str) {
     let median = errors[errors.len() / 2];
     let rms = (errors.iter().map(|e| e * e).sum::<f32>() / errors.len() as f32).sqrt();
     assert!(median < MEDIAN_MAX && rms < RMS_MAX, "{shape}: median {median}, root mean square {rms}");
-    assert!(median > TOLERANCE, "{shape}: nothing was rounded");
+    // Chunks of fewer than eight tokens are not.
+    assert!(errors.last().is_some_and(|largest| *largest > TOLERANCE), "{shape}: nothing was rounded");
 }
 
 fn open_rounded(dir: &Path) -> Option<CpuModel> {
