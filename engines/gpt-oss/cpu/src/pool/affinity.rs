@@ -76,9 +76,7 @@ mod system {
 mod system {
     /// Never there: a thread is not pinned on this system.
     #[derive(Debug)]
-    pub struct Pinned {
-        never: std::convert::Infallible,
-    }
+    pub enum Pinned {}
 
     impl Pinned {
         pub(in crate::pool) fn new(_processor: usize) -> Option<Pinned> {
