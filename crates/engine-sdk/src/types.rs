@@ -1,8 +1,10 @@
 //! Plain values that pass between host and engine: devices, files of a model, settings, needs.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crate::Status;
+use crate::{Status, reason};
 
 /// Who the engine is. Must agree with the `manifest.json` beside the library, or the host refuses the plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +71,26 @@ impl ModelFiles {
                 ),
             )
         })
+    }
+
+    /// The content of a file that has at most `bytes_max`.
+    ///
+    /// # Errors
+    /// As [`ModelFiles::path`]; `LOAD_FAILED` `file_unreadable` and `MODEL_CORRUPT` `file_corrupt` for a longer one, both
+    /// naming its path.
+    pub fn read_small(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>, Status> {
+        let path = self.path(name)?;
+        let mut content = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut content));
+        read.map_err(|error| {
+            let message = format!("{} cannot be read: {error}", path.display());
+            Status::load_failed(reason::FILE_UNREADABLE, message)
+        })?;
+        if content.len() as u64 > bytes_max {
+            let message = format!("{}: over {bytes_max} bytes", path.display());
+            return Err(Status::model_corrupt(reason::FILE_CORRUPT, message));
+        }
+        Ok(content)
     }
 
     /// Where the file of this name is, when the model has it.

@@ -1,8 +1,5 @@
 //! Reads the `config.json` of an echo model.
 
-use std::fs::File;
-use std::io::Read as _;
-
 use engine_sdk::{ModelFiles, Status, reason};
 use serde::Deserialize;
 
@@ -38,19 +35,9 @@ impl Config {
                 ),
             ));
         }
-        let path = files.path(CONFIG)?;
-        let mut text = Vec::new();
-        File::open(path).and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut text)).map_err(
-            |error| {
-                let message = format!("{} cannot be read: {error}", path.display());
-                Status::load_failed(reason::FILE_UNREADABLE, message)
-            },
-        )?;
+        let (path, text) = (files.path(CONFIG)?, files.read_small(CONFIG, CONFIG_BYTES_MAX)?);
         let corrupt =
             |what: String| Status::model_corrupt(reason::FILE_CORRUPT, format!("{}: {what}", path.display()));
-        if text.len() as u64 > CONFIG_BYTES_MAX {
-            return Err(corrupt(format!("over {CONFIG_BYTES_MAX} bytes")));
-        }
         let config: ConfigJson = serde_json::from_slice(&text).map_err(|error| corrupt(error.to_string()))?;
         if config.model_type != "echo" {
             return Err(corrupt(format!("model_type is {:?} and not \"echo\"", config.model_type)));

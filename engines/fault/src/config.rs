@@ -1,8 +1,5 @@
 //! A fault model's `config.json`, and the model's options over it.
 
-use std::fs::File;
-use std::io::Read as _;
-
 use engine_sdk::{ModelFiles, Settings, Status, reason};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -98,19 +95,9 @@ impl Config {
             );
             return Err(Status::unsupported(reason::UNSUPPORTED_MODEL, message));
         }
-        let path = files.path(CONFIG)?;
-        let mut text = Vec::new();
-        File::open(path).and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut text)).map_err(
-            |error| {
-                let message = format!("{} cannot be read: {error}", path.display());
-                Status::load_failed(reason::FILE_UNREADABLE, message)
-            },
-        )?;
+        let (path, text) = (files.path(CONFIG)?, files.read_small(CONFIG, CONFIG_BYTES_MAX)?);
         let corrupt =
             |what: String| Status::model_corrupt(reason::FILE_CORRUPT, format!("{}: {what}", path.display()));
-        if text.len() as u64 > CONFIG_BYTES_MAX {
-            return Err(corrupt(format!("over {CONFIG_BYTES_MAX} bytes")));
-        }
         let config: ConfigJson = serde_json::from_slice(&text).map_err(|error| corrupt(error.to_string()))?;
         if config.model_type != "fault" {
             return Err(corrupt(format!("model_type is {:?} and not \"fault\"", config.model_type)));
