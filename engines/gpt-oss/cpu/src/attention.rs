@@ -26,7 +26,7 @@ use block::{attend_block, pack};
 use gpt_oss_model::rope::rotate;
 
 use crate::kernel::Isa;
-use crate::kv::{BLOCK_TOKENS, KvFormat, LayerKv};
+use crate::kv::{BLOCK_TOKENS, KvFormat, LayerKv, RowParts};
 use crate::math::exp;
 use crate::pool::Pool;
 
@@ -87,7 +87,7 @@ pub(crate) struct AttentionSpan<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heads<'a> {
     /// (rows, heads, head_dim), not turned yet.
-    pub(crate) queries: &'a [f32],
+    pub(crate) queries: RowParts<'a>,
     /// (heads)
     pub(crate) sinks: &'a [f32],
     /// Cosines and then sines of each row, (rows, head_dim).
@@ -285,7 +285,7 @@ fn gather(
 /// The queries of one key head, turned to their positions and scaled, in words of the arithmetic.
 fn turned(arithmetic: Arithmetic, block: &RowBlock<'_>, head: usize, heads: Heads<'_>) -> Vec<u32> {
     let Heads { head_dim, queries, turns, .. } = heads;
-    let (group, width) = (heads.group(), heads.sinks.len() * head_dim);
+    let group = heads.group();
     let dim = head_dim.next_multiple_of(DIM_MULTIPLE);
     let words = arithmetic.words(dim);
     let scale = 1.0 / (head_dim as f32).sqrt();
@@ -294,7 +294,7 @@ fn turned(arithmetic: Arithmetic, block: &RowBlock<'_>, head: usize, heads: Head
     let mut each = out.chunks_exact_mut(words);
     for row in block.rows.clone() {
         let (cos, sin) = turns[row * head_dim..][..head_dim].split_at(head_dim / 2);
-        let queries = &queries[row * width + head * group * head_dim..][..group * head_dim];
+        let queries = &queries.row(row)[head * group * head_dim..][..group * head_dim];
         for (query, out) in queries.chunks_exact(head_dim).zip(&mut each) {
             let numbers_of_head = &mut numbers[..head_dim];
             numbers_of_head.copy_from_slice(query);

@@ -6,7 +6,10 @@ use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 
 use crate::kernel::bf16::{self, GROUP, Swiglu};
 use crate::kernel::{Rows, multiply, split_len};
-use crate::linear::{Compute, Inputs, RoundedRows, SplitRows, TOKEN_BLOCK, linear, panel_rows, rows_a_task};
+use crate::linear::{
+    Affine, Compute, Inputs, RoundedRows, SplitRows, TOKEN_BLOCK, linear, panel_rows, rows_a_task,
+    rows_shared,
+};
 use crate::math::sigmoid;
 
 /// An expert with at most so many visitors meets them without groups: of one of 16 most lanes would be empty, and a
@@ -103,7 +106,8 @@ fn route(
     tokens: &Inputs,
 ) -> Vec<Visit> {
     let mut logits = vec![0.0; tokens.tokens() * config.experts];
-    linear(compute, weights.router, Some(weights.router_bias), tokens, false, &mut logits);
+    let router = Affine { weights: weights.router, bias: Some(weights.router_bias) };
+    linear(compute, &[router], tokens, false, &mut logits);
     let mut visits: Vec<Visit> = Vec::with_capacity(tokens.tokens() * config.experts_per_token);
     for (token, logits) in logits.chunks_exact(config.experts).enumerate() {
         let chosen = choose_experts(logits, config.experts_per_token);
@@ -174,7 +178,8 @@ fn project(
 ) {
     let tokens = residual.len() / config.hidden;
     // Every expert that is visited passes through a task.
-    let columns = rows_a_task(down.expert(0).0.row_bytes() * ends.len().min(8), 8);
+    let bytes = down.expert(0).0.row_bytes() * ends.len().min(8);
+    let columns = rows_shared(compute, config.hidden, bytes, 8);
     compute.pool.tiles(residual, config.hidden, &[tokens], columns, |tile| {
         let columns = tile.columns();
         let mut first = 0;

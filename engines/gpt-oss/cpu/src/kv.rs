@@ -18,7 +18,7 @@ use gpt_oss_model::{Attention, GptOssConfig};
 use crate::attention::DIM_MULTIPLE;
 
 pub use sequences::Sequences;
-pub(crate) use store::StoredRows;
+pub(crate) use store::{RowParts, StoredRows};
 
 /// Positions of a block. 16 KiB of keys of one head: long enough to be read at full speed, short enough that little of a
 /// shared beginning is lost behind the last whole block.

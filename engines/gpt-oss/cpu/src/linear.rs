@@ -1,5 +1,7 @@
 //! Matrices of the whole layer: every row of weights times every token.
 
+use std::ops::Range;
+
 use gpt_oss_model::Bf16;
 
 use crate::kernel::bf16::{self, GROUP};
@@ -12,6 +14,8 @@ pub(crate) const TASK_BYTES: usize = 256 << 10;
 pub(crate) const TOKEN_BLOCK: usize = 64;
 /// Rows from which on activations may be rounded: fewer fill too little of a group of 16, and f32 is as fast.
 pub(crate) const ROUNDED_MIN: usize = 8;
+/// Tasks for each thread at least: the last ones are as long as all threads but one may wait.
+const TASKS_A_THREAD: usize = 4;
 /// Bytes of a task's weights as bf16, which stay in the second cache beside the tokens they meet.
 const PANEL_BYTES: usize = 288 << 10;
 
@@ -35,10 +39,23 @@ pub(crate) enum Inputs {
 impl Inputs {
     /// `plain` is (tokens, width).
     pub(crate) fn new(compute: Compute<'_>, plain: &[f32], width: usize) -> Inputs {
-        if compute.activations == Activations::Bf16 && plain.len() / width >= ROUNDED_MIN {
-            Inputs::Rounded(RoundedRows::new(compute, plain, width))
+        let tokens = plain.len() / width;
+        Inputs::made(compute, tokens, width, |token, row| {
+            row.copy_from_slice(&plain[token * width..][..width])
+        })
+    }
+
+    /// `make` writes the vector of a token, `width` long, on some thread.
+    pub(crate) fn made(
+        compute: Compute<'_>,
+        tokens: usize,
+        width: usize,
+        make: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Inputs {
+        if compute.activations == Activations::Bf16 && tokens >= ROUNDED_MIN {
+            Inputs::Rounded(RoundedRows::made(compute, tokens, width, make))
         } else {
-            Inputs::Split(SplitRows::new(compute, plain, width))
+            Inputs::Split(SplitRows::made(compute, tokens, width, make))
         }
     }
 
@@ -58,15 +75,20 @@ pub(crate) struct SplitRows {
 }
 
 impl SplitRows {
-    /// `plain` is (tokens, width).
-    fn new(compute: Compute<'_>, plain: &[f32], width: usize) -> SplitRows {
+    /// See [`Inputs::made`].
+    fn made(
+        compute: Compute<'_>,
+        tokens: usize,
+        width: usize,
+        make: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> SplitRows {
         let length = split_len(width);
-        let tokens = plain.len() / width;
         let mut data = vec![0.0; tokens * length];
-        let ends = token_ends(tokens);
-        compute.pool.tiles(&mut data, length, &ends, length, |tile| {
+        compute.pool.tiles(&mut data, length, &token_ends(tokens, width), length, |tile| {
+            let mut plain = vec![0.0; width];
             for row in tile.rows() {
-                split(&plain[row * width..][..width], tile.row(row));
+                make(row, &mut plain);
+                split(&plain, tile.row(row));
             }
         });
         SplitRows { data, length }
@@ -97,14 +119,20 @@ pub(crate) struct RoundedRows {
 }
 
 impl RoundedRows {
-    /// `plain` is (tokens, width).
-    fn new(compute: Compute<'_>, plain: &[f32], width: usize) -> RoundedRows {
+    /// See [`Inputs::made`].
+    fn made(
+        compute: Compute<'_>,
+        tokens: usize,
+        width: usize,
+        make: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> RoundedRows {
         let words = bf16::words(width);
-        let tokens = plain.len() / width;
         let mut data = vec![0; tokens * words];
-        compute.pool.tiles(&mut data, words, &token_ends(tokens), words, |tile| {
+        compute.pool.tiles(&mut data, words, &token_ends(tokens, width), words, |tile| {
+            let mut plain = vec![0.0; width];
             for row in tile.rows() {
-                bf16::round(&plain[row * width..][..width], tile.row(row));
+                make(row, &mut plain);
+                bf16::round(&plain, tile.row(row));
             }
         });
         let mut rows = RoundedRows { data, words, packed: Vec::new() };
@@ -135,7 +163,7 @@ impl RoundedRows {
     pub(crate) fn split(&self, compute: Compute<'_>) -> SplitRows {
         let length = 2 * self.words;
         let mut data = vec![0.0; self.tokens() * length];
-        compute.pool.tiles(&mut data, length, &token_ends(self.tokens()), length, |tile| {
+        compute.pool.tiles(&mut data, length, &token_ends(self.tokens(), length), length, |tile| {
             for row in tile.rows() {
                 bf16::split(self.row(row), tile.row(row));
             }
@@ -157,10 +185,13 @@ impl RoundedRows {
     }
 }
 
-/// Ends of blocks of tokens for work that is done token by token.
-pub(crate) fn token_ends(tokens: usize) -> Vec<usize> {
+/// Ends of blocks of tokens for work that is done number by number, `width` of them for a token.
+pub(crate) fn token_ends(tokens: usize, width: usize) -> Vec<usize> {
     const TOKENS_A_TASK: usize = 8;
-    (1..=tokens.div_ceil(TOKENS_A_TASK)).map(|i| (i * TOKENS_A_TASK).min(tokens)).collect()
+    /// Some microseconds: less is done before another thread has begun, and one task is done where it is.
+    const NUMBERS_A_TASK: usize = 16 << 10;
+    let step = TOKENS_A_TASK.max(NUMBERS_A_TASK / width);
+    (1..=tokens.div_ceil(step)).map(|i| (i * step).min(tokens)).collect()
 }
 
 /// Rows of weights that make a task.
@@ -168,12 +199,17 @@ pub(crate) fn rows_a_task(row_bytes: usize, multiple_of: usize) -> usize {
     (TASK_BYTES / row_bytes).max(1).next_multiple_of(multiple_of)
 }
 
+/// The same of so many `rows`, but fewer where threads would be idle.
+pub(crate) fn rows_shared(compute: Compute<'_>, rows: usize, row_bytes: usize, multiple_of: usize) -> usize {
+    let even = rows.div_ceil(compute.pool.threads() * TASKS_A_THREAD).next_multiple_of(multiple_of);
+    rows_a_task(row_bytes, multiple_of).min(even)
+}
+
 /// Rows of weights that make a task with packed tokens, when there are `rows` of `words` in all: as many as fit, fewer
 /// when threads would be idle.
 pub(crate) fn panel_rows(compute: Compute<'_>, rows: usize, words: usize) -> usize {
     /// Kernels take six rows at a time, activations are made of four, and 16 are turned together.
     const MULTIPLE_OF: usize = 48;
-    const TASKS_A_THREAD: usize = 4;
     /// Products of more rows than that would take more memory than their weights.
     const ROWS_MAX: usize = 10 * MULTIPLE_OF;
     let most = (PANEL_BYTES / (words * size_of::<u32>()) / MULTIPLE_OF * MULTIPLE_OF).min(ROWS_MAX);
@@ -181,80 +217,104 @@ pub(crate) fn panel_rows(compute: Compute<'_>, rows: usize, words: usize) -> usi
     even.clamp(MULTIPLE_OF, most.max(MULTIPLE_OF))
 }
 
-/// `out`, (tokens, rows), = `tokens` times the matrix, plus the bias, plus what was in `out` when `add`.
+/// A matrix, and what is added to its products.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Affine<'a> {
+    pub(crate) weights: Rows<'a>,
+    pub(crate) bias: Option<Bf16<'a>>,
+}
+
+impl<'a> Affine<'a> {
+    /// Those of `matrices`, one beside the other, that have a part in these rows: where their part begins, counted from
+    /// the first of the rows, their rows, and the biases of these.
+    fn within(
+        matrices: &'a [Affine<'a>],
+        rows: Range<usize>,
+    ) -> impl Iterator<Item = (usize, Rows<'a>, Option<Vec<f32>>)> {
+        let starts = matrices.iter().scan(0, |end, matrix| {
+            let start = *end;
+            *end += matrix.weights.count();
+            Some(start)
+        });
+        matrices.iter().zip(starts).filter_map(move |(matrix, start)| {
+            let end = start + matrix.weights.count();
+            let (from, to) = (rows.start.max(start), rows.end.min(end));
+            let own = (from < to).then(|| from - start..to - start)?;
+            let bias = matrix.bias.map(|bias| own.clone().map(|row| bias.get(row)).collect());
+            Some((from - rows.start, matrix.weights.slice(own), bias))
+        })
+    }
+}
+
+/// `out`, (tokens, rows of all matrices), = `tokens` times the matrices, plus the biases, plus what was in `out` when `add`.
+/// All matrices have the same columns and lie in the same form.
 pub(crate) fn linear(
     compute: Compute<'_>,
-    weights: Rows<'_>,
-    bias: Option<Bf16<'_>>,
+    matrices: &[Affine<'_>],
     tokens: &Inputs,
     add: bool,
     out: &mut [f32],
 ) {
     match tokens {
-        Inputs::Split(tokens) => linear_split(compute, weights, bias, tokens, add, out),
-        Inputs::Rounded(tokens) => linear_packed(compute, weights, bias, tokens, add, out),
+        Inputs::Split(tokens) => linear_split(compute, matrices, tokens, add, out),
+        Inputs::Rounded(tokens) => linear_packed(compute, matrices, tokens, add, out),
     }
 }
 
 fn linear_split(
     compute: Compute<'_>,
-    weights: Rows<'_>,
-    bias: Option<Bf16<'_>>,
+    matrices: &[Affine<'_>],
     tokens: &SplitRows,
     add: bool,
     out: &mut [f32],
 ) {
     let count = tokens.tokens();
     let vectors: Vec<&[f32]> = (0..count).map(|t| tokens.row(t)).collect();
-    let columns = rows_a_task(weights.row_bytes(), 8);
-    compute.pool.tiles(out, weights.count(), &[count], columns, |tile| {
-        let rows = tile.columns();
-        for (block, vectors) in vectors.chunks(TOKEN_BLOCK).enumerate() {
-            multiply(
-                compute.isa,
-                compute.order,
-                weights.slice(rows.clone()),
-                vectors,
-                &mut |row, t, product| {
-                    let value = product + bias.map_or(0.0, |b| b.get(rows.start + row));
-                    let out = &mut tile.row(block * TOKEN_BLOCK + t)[row];
+    let rows: usize = matrices.iter().map(|m| m.weights.count()).sum();
+    let columns = rows_shared(compute, rows, matrices[0].weights.row_bytes(), 8);
+    compute.pool.tiles(out, rows, &[count], columns, |tile| {
+        for (start, weights, bias) in Affine::within(matrices, tile.columns()) {
+            for (block, vectors) in vectors.chunks(TOKEN_BLOCK).enumerate() {
+                multiply(compute.isa, compute.order, weights, vectors, &mut |row, t, product| {
+                    let value = product + bias.as_ref().map_or(0.0, |bias| bias[row]);
+                    let out = &mut tile.row(block * TOKEN_BLOCK + t)[start + row];
                     *out = if add { *out + value } else { value };
-                },
-            );
+                });
+            }
         }
     });
 }
 
 fn linear_packed(
     compute: Compute<'_>,
-    weights: Rows<'_>,
-    bias: Option<Bf16<'_>>,
+    matrices: &[Affine<'_>],
     tokens: &RoundedRows,
     add: bool,
     out: &mut [f32],
 ) {
     let count = tokens.tokens();
-    let columns = panel_rows(compute, weights.count(), tokens.words());
-    compute.pool.tiles(out, weights.count(), &[count], columns, |tile| {
-        let rows = tile.columns();
-        let bias: Option<Vec<f32>> = bias.map(|bias| rows.clone().map(|row| bias.get(row)).collect());
-        bf16::multiply(weights.slice(rows), &tokens.packed, |products| {
-            products.each_token(count, |token, products| {
-                let out = tile.row(token);
-                match (&bias, add) {
-                    (None, false) => out.copy_from_slice(products),
-                    (Some(bias), false) => {
-                        for ((out, product), bias) in out.iter_mut().zip(products).zip(bias) {
-                            *out = product + bias;
+    let rows: usize = matrices.iter().map(|m| m.weights.count()).sum();
+    let columns = panel_rows(compute, rows, tokens.words());
+    compute.pool.tiles(out, rows, &[count], columns, |tile| {
+        for (start, weights, bias) in Affine::within(matrices, tile.columns()) {
+            bf16::multiply(weights, &tokens.packed, |products| {
+                products.each_token(count, |token, products| {
+                    let out = &mut tile.row(token)[start..][..products.len()];
+                    match (&bias, add) {
+                        (None, false) => out.copy_from_slice(products),
+                        (Some(bias), false) => {
+                            for ((out, product), bias) in out.iter_mut().zip(products).zip(bias) {
+                                *out = product + bias;
+                            }
+                        }
+                        (bias, true) => {
+                            for (i, (out, product)) in out.iter_mut().zip(products).enumerate() {
+                                *out += product + bias.as_ref().map_or(0.0, |bias| bias[i]);
+                            }
                         }
                     }
-                    (bias, true) => {
-                        for (i, (out, product)) in out.iter_mut().zip(products).enumerate() {
-                            *out += product + bias.as_ref().map_or(0.0, |bias| bias[i]);
-                        }
-                    }
-                }
+                });
             });
-        });
+        }
     });
 }

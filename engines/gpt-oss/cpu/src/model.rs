@@ -11,8 +11,8 @@ use gpt_oss_model::{Bf16, GptOssConfig, Store, Weights};
 use crate::attention::{Arithmetic, AttentionSpan, Heads, attend};
 use crate::experts::{ExpertMatrix, ExpertWeights, mix};
 use crate::kernel::{Activations, Isa, Order, Rows};
-use crate::kv::{Kv, KvFormat, KvShape, StoredRows, Table};
-use crate::linear::{Compute, Inputs, linear, token_ends};
+use crate::kv::{Kv, KvFormat, KvShape, RowParts, StoredRows, Table};
+use crate::linear::{Affine, Compute, Inputs, linear, token_ends};
 use crate::mapped::Mapped;
 use crate::math::rms_norm;
 use crate::pool::Pool;
@@ -213,7 +213,8 @@ impl CpuModel {
         }
         if wanted > 0 {
             let t = self.normed(&self.norm, &x);
-            linear(self.compute(), self.matrix(&self.head), None, &t, false, logits);
+            let head = Affine { weights: self.matrix(&self.head), bias: None };
+            linear(self.compute(), &[head], &t, false, logits);
         }
         each_layer(total, total)
     }
@@ -223,7 +224,7 @@ impl CpuModel {
         let hidden = self.config().hidden;
         let embedding = self.bf16(&self.embedding);
         let mut x = vec![0.0; rows.len() * hidden];
-        self.pool.tiles(&mut x, hidden, &token_ends(rows.len()), hidden, |tile| {
+        self.pool.tiles(&mut x, hidden, &token_ends(rows.len(), hidden), hidden, |tile| {
             for row in tile.rows() {
                 let token = rows[row].token as usize;
                 assert!(token < self.config().vocabulary, "token {token} is beyond the vocabulary");
@@ -237,7 +238,7 @@ impl CpuModel {
     fn turns(&self, rows: &[RowPlace]) -> Vec<f32> {
         let head_dim = self.config().head_dim;
         let mut turns = vec![0.0; rows.len() * head_dim];
-        self.pool.tiles(&mut turns, head_dim, &token_ends(rows.len()), head_dim, |tile| {
+        self.pool.tiles(&mut turns, head_dim, &token_ends(rows.len(), head_dim), head_dim, |tile| {
             for row in tile.rows() {
                 let (cos, sin) = self.rotation.at(rows[row].position as u32);
                 let (cos_out, sin_out) = tile.row(row).split_at_mut(head_dim / 2);
@@ -262,20 +263,20 @@ impl CpuModel {
         let (query_width, kv_width) = (self.config().query_width(), self.config().kv_width());
         let rows = x.len() / self.config().hidden;
         let t = self.normed(&layer.attention_norm, x);
-        let project = |(weight, bias): &(Matrix, Place), width: usize| {
-            let mut out = vec![0.0; rows * width];
-            let bias = Some(self.bf16(bias));
-            linear(self.compute(), self.matrix(weight), bias, &t, false, &mut out);
-            out
-        };
-        let queries = project(&layer.q, query_width);
-        let keys = project(&layer.k, kv_width);
-        let values = project(&layer.v, kv_width);
+        // Queries, keys and values of a row lie one after the other: one piece of work for all threads instead of three.
+        let width = query_width + 2 * kv_width;
+        let mut projected = vec![0.0; rows * width];
+        let matrices = [&layer.q, &layer.k, &layer.v].map(|m| self.affine(m));
+        linear(self.compute(), &matrices, &t, false, &mut projected);
+        let part = |start: usize, end: usize| RowParts { numbers: &projected, width, columns: (start, end) };
+        let queries = part(0, query_width);
+        let keys = part(query_width, query_width + kv_width);
+        let values = part(query_width + kv_width, width);
         let stored: Vec<StoredRows<'_>> = row_ranges(spans)
             .zip(spans)
             .map(|(rows, span)| StoredRows { tables: span.tables, rows, position: span.position })
             .collect();
-        kv.store(&self.pool, n, &stored, &keys, &values, |row, keys| {
+        kv.store(&self.pool, n, &stored, keys, values, |row, keys| {
             let (cos, sin) = turns[row * head_dim..][..head_dim].split_at(head_dim / 2);
             keys.chunks_exact_mut(head_dim).for_each(|head| rotate(head, cos, sin));
         });
@@ -283,10 +284,12 @@ impl CpuModel {
             .zip(spans)
             .map(|(rows, span)| AttentionSpan { kv: kv.layer(n, span.tables), rows, position: span.position })
             .collect();
-        let mut out = vec![0.0; queries.len()];
+        let mut out = vec![0.0; rows * query_width];
         let sinks = self.bf16(&layer.sinks).to_vec();
-        let heads = Heads { queries: &queries, sinks: &sinks, turns, head_dim, kv_heads };
-        let arithmetic = Arithmetic::new(self.isa, self.kv_format, false);
+        let heads = Heads { queries, sinks: &sinks, turns, head_dim, kv_heads };
+        // Where activations may be bf16, queries and weights of keys in bf16 may be, too: twice the rate.
+        let pairs = self.activations() == Activations::Bf16;
+        let arithmetic = Arithmetic::new(self.isa, self.kv_format, pairs);
         attend(&self.pool, arithmetic, &attending, heads, &mut out);
         out
     }
@@ -295,9 +298,8 @@ impl CpuModel {
     fn finish_layer(&self, layer: &LayerRanges, mixed: &[f32], x: &mut [f32]) {
         let config = self.config();
         let compute = self.compute();
-        let (weight, bias) = &layer.o;
         let mixed = Inputs::new(compute, mixed, config.query_width());
-        linear(compute, self.matrix(weight), Some(self.bf16(bias)), &mixed, true, x);
+        linear(compute, &[self.affine(&layer.o)], &mixed, true, x);
         let t = self.normed(&layer.experts_norm, x);
         let matrix =
             |(blocks, scales, bias): &'_ (Place, Place, Place), rows: usize, columns: usize| ExpertMatrix {
@@ -318,15 +320,15 @@ impl CpuModel {
 
     /// The rows of `x` after a norm, ready to be multiplied.
     fn normed(&self, weight: &Place, x: &[f32]) -> Inputs {
-        let hidden = self.config().hidden;
-        let mut out = vec![0.0; x.len()];
-        self.pool.tiles(&mut out, hidden, &token_ends(x.len() / hidden), hidden, |tile| {
-            for row in tile.rows() {
-                let weight = self.bf16(weight).iter();
-                rms_norm(&x[row * hidden..][..hidden], weight, self.config().rms_epsilon, tile.row(row));
-            }
-        });
-        Inputs::new(self.compute(), &out, hidden)
+        let config = self.config();
+        let hidden = config.hidden;
+        Inputs::made(self.compute(), x.len() / hidden, hidden, |row, out| {
+            rms_norm(&x[row * hidden..][..hidden], self.bf16(weight).iter(), config.rms_epsilon, out);
+        })
+    }
+
+    fn affine(&self, (weights, bias): &(Matrix, Place)) -> Affine<'_> {
+        Affine { weights: self.matrix(weights), bias: Some(self.bf16(bias)) }
     }
 
     fn compute(&self) -> Compute<'_> {

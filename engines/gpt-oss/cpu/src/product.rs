@@ -1,7 +1,7 @@
 //! One matrix times some tokens by itself: a benchmark measures here what the model runs.
 
 use crate::kernel::{Activations, Isa, Order, Rows};
-use crate::linear::{Compute, Inputs, linear};
+use crate::linear::{Affine, Compute, Inputs, linear};
 use crate::pool::Pool;
 
 /// `out`, (tokens, rows), = `tokens`, (tokens, columns), times the matrix. Activations are brought into the form that the
@@ -13,5 +13,5 @@ pub fn product(pool: &Pool, isa: Isa, order: Order, weights: Rows<'_>, tokens: &
     let compute = Compute { pool, isa, order, activations: Activations::Bf16.with(isa, order) };
     assert_eq!(tokens.len() / weights.columns() * weights.count(), out.len(), "tokens of another length");
     let tokens = Inputs::new(compute, tokens, weights.columns());
-    linear(compute, weights, None, &tokens, false, out);
+    linear(compute, &[Affine { weights, bias: None }], &tokens, false, out);
 }

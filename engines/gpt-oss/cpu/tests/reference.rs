@@ -350,6 +350,7 @@ fn keys_and_values_as_bf16_stay_near_the_oracle() {
             count += logits.len();
         }
         let rms = (squares / count as f64).sqrt();
+        println!("{shape}: {rms:.3} rms");
         assert!((1e-3..0.08).contains(&rms), "{shape}: {rms} rms");
     }
 }

@@ -8,10 +8,11 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use engine_sdk::{
-    Engine, EventKind, ModelFile, ModelFiles, Progress, Prompt, Runner, Sampling, SequenceId, Settings,
-};
-use gpt_oss_plugin::GptOss;
+use engine_sdk::{EventKind, Progress, Prompt, Sampling, SequenceId, Settings};
+
+mod loaded;
+
+use loaded::{Loaded, load, percentile};
 
 /// Tokens of each stream before the long prompt comes.
 const QUIET_TOKENS: usize = 200;
@@ -32,21 +33,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             _ => return Err(format!("{key} is not an option").into()),
         }
     }
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(&dir)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        files.push(ModelFile { name, path: entry.path() });
-    }
-    let files = ModelFiles {
-        id: "measured".to_owned(),
-        format: "safetensors".to_owned(),
-        architecture: "gpt_oss".to_owned(),
-        runtime: "gpt-oss".to_owned(),
-        primary: "model.safetensors.index.json".to_owned(),
-        dir,
-        files,
-    };
     let settings = Settings {
         context_length: Some(prompt + 4096),
         sequences_max: Some(streams as u32 + 1),
@@ -56,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut report = |_, _| true;
     let mut progress = Progress::new(&mut report);
-    let mut runner = Runner::new(GptOss::load(&files, &settings, &[], &mut progress)?)?;
+    let mut runner = load(&dir, &settings)?;
     let sampling = Sampling { temperature: 0.0, ignore_end_tokens: true, ..Sampling::default() };
     for stream in 1..=streams {
         runner.submit(stream, Prompt::Tokens(vec![stream as u32; 16]), sampling.clone())?;
@@ -98,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Milliseconds of a step, and whether a token of `long` came.
 fn step(
-    runner: &mut Runner<<GptOss as Engine>::Model>,
+    runner: &mut Loaded,
     progress: &mut Progress<'_>,
     long: SequenceId,
 ) -> Result<(f64, bool), Box<dyn Error>> {
@@ -108,10 +94,4 @@ fn step(
         arrived |= event.sequence == long && matches!(event.kind, EventKind::Token { .. });
     })?;
     Ok((start.elapsed().as_secs_f64() * 1e3, arrived))
-}
-
-fn percentile(values: &mut [f64], share: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let at = (values.len().saturating_sub(1) as f64 * share).round() as usize;
-    values.get(at).copied().unwrap_or(f64::NAN)
 }

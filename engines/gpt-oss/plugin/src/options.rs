@@ -80,7 +80,7 @@ impl Options {
             deterministic: false,
             prefill_gap: PREFILL_GAP_DEFAULT,
             pin: true,
-            kv_format: KvFormat::F32,
+            kv_format: KvFormat::Bf16,
             kv_tokens: None,
             dense_weights: DenseWeights::Bf16,
         };

@@ -3,7 +3,7 @@
 use gpt_oss_model::GptOssConfig;
 
 use super::*;
-use crate::kv::{Kv, KvShape, StoredRows, Table};
+use crate::kv::{Kv, KvShape, RowParts, StoredRows, Table};
 
 /// Deterministic noise in -1..1.
 fn noise(seed: u32) -> impl Iterator<Item = f32> {
@@ -84,7 +84,8 @@ impl World {
                         keys[length * width..].fill(f32::NAN);
                         values[length * width..].fill(f32::NAN);
                     }
-                    self.kv.store(&pool, layer, &[rows], &keys, &values, |_, _| {});
+                    let (keys, values) = (RowParts::all(&keys, width), RowParts::all(&values, width));
+                    self.kv.store(&pool, layer, &[rows], keys, values, |_, _| {});
                 }
             }
         }
@@ -122,7 +123,8 @@ impl World {
             }
         }
         let (head_dim, kv_heads) = (self.config.head_dim, self.config.kv_heads);
-        let heads = Heads { queries: &queries, sinks, turns: &turns, head_dim, kv_heads };
+        let heads =
+            Heads { queries: RowParts::all(&queries, width), sinks, turns: &turns, head_dim, kv_heads };
         let mut out = vec![f32::NAN; total * width];
         attend(&Pool::new(threads).unwrap(), arithmetic, &spans, heads, &mut out);
         out

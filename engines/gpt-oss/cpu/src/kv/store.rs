@@ -19,6 +19,28 @@ pub(crate) struct StoredRows<'a> {
     pub(crate) position: usize,
 }
 
+/// Some columns of every row of an array.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RowParts<'a> {
+    /// (rows, width)
+    pub(crate) numbers: &'a [f32],
+    pub(crate) width: usize,
+    /// The first one, and the one behind the last.
+    pub(crate) columns: (usize, usize),
+}
+
+impl<'a> RowParts<'a> {
+    /// All columns.
+    #[cfg(test)]
+    pub(crate) fn all(numbers: &'a [f32], width: usize) -> RowParts<'a> {
+        RowParts { numbers, width, columns: (0, width) }
+    }
+
+    pub(crate) fn row(&self, row: usize) -> &'a [f32] {
+        &self.numbers[row * self.width..][self.columns.0..self.columns.1]
+    }
+}
+
 /// Rows whose positions lie in one block.
 struct Piece {
     block: usize,
@@ -44,8 +66,8 @@ impl Kv {
         pool: &Pool,
         layer: usize,
         spans: &[StoredRows<'_>],
-        keys: &[f32],
-        values: &[f32],
+        keys: RowParts<'_>,
+        values: RowParts<'_>,
         turn: impl Fn(usize, &mut [f32]) + Sync,
     ) {
         let (group, place) = self.shape.layers[layer];
@@ -81,11 +103,11 @@ impl Kv {
                 let width = shape.kv_heads * shape.head_dim;
                 let mut turned = vec![0.0; width];
                 for (offset, row) in pieces[i].rows.clone().enumerate() {
-                    turned.copy_from_slice(&keys[row * width..][..width]);
+                    turned.copy_from_slice(keys.row(row));
                     turn(row, &mut turned);
                     let at = pieces[i].at + offset;
                     let heads = turned.chunks_exact(shape.head_dim);
-                    let heads = heads.zip(values[row * width..][..width].chunks_exact(shape.head_dim));
+                    let heads = heads.zip(values.row(row).chunks_exact(shape.head_dim));
                     for ((keys, values), words) in heads.zip(words.chunks_exact_mut(2 * shape.head_words())) {
                         write(shape.format, shape.dim(), at, keys, values, words);
                     }

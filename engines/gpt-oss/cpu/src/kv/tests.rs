@@ -42,9 +42,16 @@ fn store(kv: &mut Kv, tables: &[Table<'_>], layer: usize, positions: std::ops::R
     let keys: Vec<f32> = positions.clone().flat_map(|p| (0..8).map(move |i| key(p, i) / 2.0)).collect();
     let values: Vec<f32> = keys.iter().map(|k| -2.0 * k).collect();
     let pool = Pool::new(3).unwrap();
-    kv.store(&pool, layer, &stored(tables, positions), &keys, &values, |_, keys| {
-        keys.iter_mut().for_each(|k| *k *= 2.0);
-    });
+    kv.store(
+        &pool,
+        layer,
+        &stored(tables, positions),
+        RowParts::all(&keys, 8),
+        RowParts::all(&values, 8),
+        |_, keys| {
+            keys.iter_mut().for_each(|k| *k *= 2.0);
+        },
+    );
 }
 
 #[test]
@@ -112,7 +119,14 @@ fn two_sequences_do_not_write_to_one_block() {
     kv.provide(&tables, 0..1);
     let mut spans = [stored(&tables, 0..1), stored(&tables, 1..2)].concat();
     spans[1].rows = 1..2;
-    kv.store(&Pool::new(1).unwrap(), 0, &spans, &[0.0; 16], &[0.0; 16], |_, _| {});
+    kv.store(
+        &Pool::new(1).unwrap(),
+        0,
+        &spans,
+        RowParts::all(&[0.0; 16], 8),
+        RowParts::all(&[0.0; 16], 8),
+        |_, _| {},
+    );
 }
 
 #[test]
@@ -125,7 +139,14 @@ fn layers_of_a_group_share_a_block_and_nothing_in_it() {
     let pool = Pool::new(1).unwrap();
     for layer in 0..2 {
         let keys: Vec<f32> = (0..64 * 8).map(|i| (layer * 1000 + i / 8) as f32).collect();
-        kv.store(&pool, layer, &stored(&tables, 0..64), &keys, &keys, |_, _| {});
+        kv.store(
+            &pool,
+            layer,
+            &stored(&tables, 0..64),
+            RowParts::all(&keys, 8),
+            RowParts::all(&keys, 8),
+            |_, _| {},
+        );
     }
     for layer in 0..2 {
         for position in 0..64 {
