@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use comfy_table::{Table, presets};
 use gpt_oss_cpu::kernel::Rows;
-use gpt_oss_cpu::{Isa, Order, Pool, product};
+use gpt_oss_cpu::{Activations, Isa, Pool, product};
 use std::time::{Duration, Instant};
 
 use crate::affinity::pin;
@@ -89,14 +89,23 @@ impl Kind {
     }
 }
 
-/// The unit a kernel multiplies with; `None`: whatever the compiler took.
-fn unit(isa: Isa) -> Option<Unit> {
-    match isa {
-        Isa::Scalar => None,
-        Isa::Avx2 => Some(Unit::Avx2Fma),
-        Isa::Avx512 => Some(Unit::Avx512Fma),
-        Isa::Avx512Bf16 => Some(Unit::Avx512Bf16),
-        Isa::Neon => Some(Unit::NeonFma),
+/// The unit a kernel multiplies with; `None`: whatever the compiler took, or one that is not measured.
+fn unit(isa: Isa, activations: Activations) -> Option<Unit> {
+    match (activations, isa) {
+        (Activations::Int8, Isa::Avx512 | Isa::Avx512Bf16) => Some(Unit::Avx512Vnni),
+        (Activations::Int8, _) | (_, Isa::Scalar) => None,
+        (_, Isa::Avx2) => Some(Unit::Avx2Fma),
+        (_, Isa::Avx512) => Some(Unit::Avx512Fma),
+        (_, Isa::Avx512Bf16) => Some(Unit::Avx512Bf16),
+        (_, Isa::Neon) => Some(Unit::NeonFma),
+    }
+}
+
+/// What activations are measured as: of eight bits only with the best kernels of a kind, for `avx512bf16` has the same.
+fn activations(kind: Kind, isa: Isa) -> &'static [Activations] {
+    match (kind, isa) {
+        (Kind::Bf16, _) | (_, Isa::Avx512) => &[Activations::Bf16],
+        _ => &[Activations::Bf16, Activations::Int8],
     }
 }
 
@@ -165,6 +174,7 @@ struct Case<'a> {
     weights: &'a Weights,
     matrix: Matrix,
     isa: Isa,
+    activations: Activations,
     vectors: usize,
     pool: &'a Pool,
 }
@@ -179,7 +189,8 @@ impl Case<'_> {
     fn name(&self) -> String {
         let Matrix { kind, rows, columns, .. } = self.matrix;
         let (isa, vectors, threads) = (self.isa.as_str(), self.vectors, self.pool.threads());
-        format!("kernel-{}-{rows}x{columns}-{isa}-{vectors}v-{threads}t", kind.as_str())
+        let activations = if self.activations == Activations::Int8 { "-int8" } else { "" };
+        format!("kernel-{}-{rows}x{columns}-{isa}{activations}-{vectors}v-{threads}t", kind.as_str())
     }
 
     /// Rows of a call, and the operations that are.
@@ -199,7 +210,7 @@ impl Case<'_> {
         let mut call = || {
             let weights = self.weights.matrix(next % matrices, rows, columns);
             next += 1;
-            product(self.pool, self.isa, Order::Fastest, weights, &tokens, &mut out);
+            product(self.pool, self.isa, self.activations, weights, &tokens, &mut out);
         };
         // Wakes threads and brings the activations near.
         call();
@@ -225,7 +236,8 @@ impl Case<'_> {
         let (rows, operations) = self.size();
         let bytes = rows * self.weights.matrix(0, rows, self.matrix.columns).row_bytes();
         let by_memory = (read.of(threads) * operations / bytes as f64, "memory");
-        let peak = unit(self.isa).and_then(|unit| Some((limits.unit(unit)?.of(threads), unit.as_str())));
+        let peak = unit(self.isa, self.activations)
+            .and_then(|unit| Some((limits.unit(unit)?.of(threads), unit.as_str())));
         Ok(peak.filter(|peak| peak.0 < by_memory.0).unwrap_or(by_memory))
     }
 }
@@ -272,8 +284,11 @@ fn cases<'a>(weights: &'a Weights, pools: &'a [Pool]) -> impl Iterator<Item = Ca
     matrices.flat_map(move |matrix| {
         isas.clone().flat_map(move |isa| {
             let max = if isa == Isa::Scalar { SCALAR_VECTORS_MAX } else { usize::MAX };
-            VECTORS.into_iter().filter(move |&v| v <= matrix.vectors_max.min(max)).flat_map(move |vectors| {
-                pools.iter().map(move |pool| Case { weights, matrix, isa, vectors, pool })
+            let vectors = VECTORS.into_iter().filter(move |&v| v <= matrix.vectors_max.min(max));
+            let forms = activations(weights.kind, isa);
+            let each = forms.iter().flat_map(move |form| vectors.clone().map(move |v| (*form, v)));
+            each.flat_map(move |(activations, vectors)| {
+                pools.iter().map(move |pool| Case { weights, matrix, isa, activations, vectors, pool })
             })
         })
     })
@@ -293,7 +308,7 @@ mod tests {
             let mut out = vec![0.0; rows];
             let matrix = weights.matrix(last, rows, columns);
             assert_eq!((matrix.count(), matrix.columns()), (rows, columns));
-            product(&pool, Isa::detect(), Order::Fastest, matrix, &vec![1.0; columns], &mut out);
+            product(&pool, Isa::detect(), Activations::Bf16, matrix, &vec![1.0; columns], &mut out);
             assert!(out.iter().all(|x| x.is_finite() && *x != 0.0), "{kind:?}: {out:?}");
         }
     }
@@ -313,7 +328,8 @@ mod tests {
         };
         let pool = Pool::new(1).unwrap();
         let limit = |vectors| {
-            let case = Case { weights: &weights, matrix: MATRICES[0], isa: Isa::Avx2, vectors, pool: &pool };
+            let (matrix, isa, activations) = (MATRICES[0], Isa::Avx2, Activations::Bf16);
+            let case = Case { weights: &weights, matrix, isa, activations, vectors, pool: &pool };
             case.limit(&limits).unwrap()
         };
         assert_eq!(limit(1), (40e9, "memory"));

@@ -1,7 +1,7 @@
 //! Measures a checkpoint on this machine: load, time to first token, tokens per second, private memory.
 //!
 //! `cargo run --release -p gpt-oss-cpu --example first_token -- DIR [--name 20b] [--date D] [--commit C] [--prompt 64]
-//! [--tokens 32] [--threads N] [--isa NAME] [--activations bf16|f32] [--deterministic yes] [--dense bf16|int8]`. The
+//! [--tokens 32] [--threads N] [--isa NAME] [--activations bf16|f32|int8] [--deterministic yes] [--dense bf16|int8]`. The
 //! output is one JSON object a row, in the form of `bench/results`. Run it twice: the second time the disk cache is warm.
 
 use std::convert::Infallible;
@@ -48,8 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 isa = Isa::named(&value).ok_or("isa is scalar, avx2, avx512, avx512bf16 or neon")?;
             }
             "--activations" => {
-                let known = [Activations::Bf16, Activations::F32].into_iter().find(|a| a.as_str() == value);
-                activations = known.ok_or("activations are bf16 or f32")?;
+                activations = Activations::named(&value).ok_or("activations are bf16, f32 or int8")?;
             }
             _ => return Err(format!("{key} is not an option").into()),
         }

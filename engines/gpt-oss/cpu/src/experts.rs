@@ -5,10 +5,10 @@ use gpt_oss_model::{Bf16, GptOssConfig};
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 
 use crate::kernel::bf16::{self, GROUP, Swiglu};
-use crate::kernel::{Rows, multiply, split_len};
+use crate::kernel::{Rows, split_len};
 use crate::linear::{
-    Affine, Compute, Inputs, RoundedRows, SplitRows, TOKEN_BLOCK, linear, panel_rows, rows_a_task,
-    rows_shared,
+    Affine, Compute, Inputs, QuantizedRows, RoundedRows, SplitRows, TOKEN_BLOCK, Vectors, linear, panel_rows,
+    rows_a_task, rows_shared,
 };
 use crate::math::sigmoid;
 
@@ -56,16 +56,26 @@ struct Visit {
     weight: f32,
 }
 
-/// Adds the mixture's output for `tokens` to `residual`, (tokens, hidden).
+/// Adds the mixture's output for `tokens` to `residual`, (tokens, hidden). The router takes them as they are, the experts
+/// take the `quantized` ones if there are any.
 pub(crate) fn mix(
     compute: Compute<'_>,
     config: &GptOssConfig,
     weights: ExpertWeights<'_>,
     tokens: &Inputs,
+    quantized: Option<&QuantizedRows>,
     residual: &mut [f32],
 ) {
     let visits = route(compute, config, weights, tokens);
+    if let Some(tokens) = quantized {
+        let ends = ends(&visits);
+        let acts = activate(compute, config, weights.gate_up, tokens, &visits, &ends);
+        let acts = QuantizedRows::of(compute, &acts);
+        project(compute, config, weights.down, &visits, &ends, &acts, residual);
+        return;
+    }
     match tokens {
+        Inputs::Quantized(_) => unreachable!("the router is bf16"),
         Inputs::Split(tokens) => mix_split(compute, config, weights, tokens, &visits, residual),
         Inputs::Rounded(tokens) => {
             let (few, many): (Vec<&[Visit]>, Vec<&[Visit]>) =
@@ -90,12 +100,16 @@ fn mix_split(
     visits: &[Visit],
     residual: &mut [f32],
 ) {
-    // Where the visits of each expert that has any end.
-    let ends: Vec<usize> = (1..=visits.len())
-        .filter(|&i| visits.get(i).is_none_or(|next| next.expert != visits[i - 1].expert))
-        .collect();
+    let ends = ends(visits);
     let acts = activate(compute, config, weights.gate_up, tokens, visits, &ends);
     project(compute, config, weights.down, visits, &ends, &acts, residual);
+}
+
+/// Where the visits of each expert that has any end.
+fn ends(visits: &[Visit]) -> Vec<usize> {
+    (1..=visits.len())
+        .filter(|&i| visits.get(i).is_none_or(|next| next.expert != visits[i - 1].expert))
+        .collect()
 }
 
 /// All visits, by expert and then by token.
@@ -118,11 +132,11 @@ fn route(
 }
 
 /// Gate, up and activation of every visit, (visits, intermediate) in split order.
-fn activate(
+fn activate<V: Vectors>(
     compute: Compute<'_>,
     config: &GptOssConfig,
     gate_up: ExpertMatrix<'_>,
-    tokens: &SplitRows,
+    tokens: &V,
     visits: &[Visit],
     ends: &[usize],
 ) -> SplitRows {
@@ -138,8 +152,8 @@ fn activate(
         let mut products = vec![0.0; 2 * columns.len() * TOKEN_BLOCK.min(rows.len())];
         let mut first = rows.start;
         for block in visits[rows].chunks(TOKEN_BLOCK) {
-            let vectors: Vec<&[f32]> = block.iter().map(|v| tokens.row(v.token)).collect();
-            multiply(compute.isa, compute.order, weights, &vectors, &mut |row, t, product| {
+            let vectors: Vec<&[V::Number]> = block.iter().map(|v| tokens.row(v.token)).collect();
+            V::multiply(compute, weights, &vectors, &mut |row, t, product| {
                 products[t * 2 * columns.len() + row] = product + bias.get(2 * columns.start + row);
             });
             for (t, products) in products.chunks_exact(2 * columns.len()).take(block.len()).enumerate() {
@@ -167,13 +181,13 @@ fn activate_row(config: &GptOssConfig, pairs: &[f32], out: &mut [f32]) {
 }
 
 /// Adds the weighted outputs of all visits to their tokens.
-fn project(
+fn project<V: Vectors>(
     compute: Compute<'_>,
     config: &GptOssConfig,
     down: ExpertMatrix<'_>,
     visits: &[Visit],
     ends: &[usize],
-    acts: &SplitRows,
+    acts: &V,
     residual: &mut [f32],
 ) {
     let tokens = residual.len() / config.hidden;
@@ -188,8 +202,8 @@ fn project(
             let weights = weights.slice(columns.clone());
             for start in (first..end).step_by(TOKEN_BLOCK) {
                 let block = start..(start + TOKEN_BLOCK).min(end);
-                let vectors: Vec<&[f32]> = block.map(|v| acts.row(v)).collect();
-                multiply(compute.isa, compute.order, weights, &vectors, &mut |row, t, product| {
+                let vectors: Vec<&[V::Number]> = block.map(|v| acts.row(v)).collect();
+                V::multiply(compute, weights, &vectors, &mut |row, t, product| {
                     let visit = visits[start + t];
                     let value = product + bias.get(columns.start + row);
                     tile.row(visit.token)[row] += visit.weight * value;

@@ -17,6 +17,7 @@ pub mod bf16;
 #[cfg(target_arch = "aarch64")]
 #[expect(unsafe_code, reason = "vector loads take pointers")]
 mod neon;
+pub mod quantized;
 mod scalar;
 
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
@@ -114,29 +115,47 @@ fn bf16_is_fast() -> bool {
     false
 }
 
-/// What activations are when several rows are multiplied at once; a row alone is never rounded.
+/// What activations are when they are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activations {
-    /// Rounded to bf16 before every matrix, as the published model is defined; products and sums stay f32.
+    /// Rounded to bf16 where several rows are multiplied at once, as the published model is defined; products and sums
+    /// stay f32, and a row alone is not rounded.
     Bf16,
     F32,
+    /// Whole numbers of eight bits with a scale for every 32 columns, as [`quantized`] has them, where they meet weights
+    /// of four or eight bits; as with `Bf16` where they meet bf16.
+    Int8,
 }
 
 impl Activations {
-    /// What they are with these kernels. Only [`Isa::Avx512Bf16`] gains by rounding them, and in the invariant order a row
-    /// has to be the same whether it is alone or not.
+    /// All of them.
+    pub const ALL: [Activations; 3] = [Activations::Bf16, Activations::F32, Activations::Int8];
+
+    /// What they are with these kernels. Only [`Isa::Avx512Bf16`] gains by rounding them to bf16, and in the invariant
+    /// order a row has to be the same whether it is alone or not, as a quantized one is.
     pub fn with(self, isa: Isa, order: Order) -> Activations {
-        match (isa, order) {
-            (Isa::Avx512Bf16, Order::Fastest) => self,
+        match (self, isa, order) {
+            (Activations::Int8, ..) | (_, Isa::Avx512Bf16, Order::Fastest) => self,
             _ => Activations::F32,
         }
+    }
+
+    /// Whether they may be rounded to bf16 where they meet bf16.
+    pub(crate) fn rounds(self, isa: Isa, order: Order) -> bool {
+        self != Activations::F32 && isa == Isa::Avx512Bf16 && order == Order::Fastest
     }
 
     pub fn as_str(self) -> &'static str {
         match self {
             Activations::Bf16 => "bf16",
             Activations::F32 => "f32",
+            Activations::Int8 => "int8",
         }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Activations> {
+        Activations::ALL.into_iter().find(|activations| activations.as_str() == name)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use gpt_oss_model::Bf16;
 
 use crate::kernel::bf16::{self, GROUP};
-use crate::kernel::{Activations, Isa, Order, Rows, multiply, split, split_len};
+use crate::kernel::{Activations, Isa, Order, Rows, multiply, quantized, split, split_len};
 use crate::pool::Pool;
 
 /// Weights of one task. Small enough to share out evenly, large enough that claiming a task costs nothing.
@@ -13,7 +13,7 @@ pub(crate) const TASK_BYTES: usize = 256 << 10;
 /// Tokens that pass through a task's weights together: their vectors stay in the second cache.
 pub(crate) const TOKEN_BLOCK: usize = 64;
 /// Rows from which on activations may be rounded: fewer fill too little of a group of 16, and f32 is as fast.
-pub(crate) const ROUNDED_MIN: usize = 8;
+const ROUNDED_MIN: usize = 8;
 /// Tasks for each thread at least: the last ones are as long as all threads but one may wait.
 const TASKS_A_THREAD: usize = 4;
 /// Bytes of a task's weights as bf16, which stay in the second cache beside the tokens they meet.
@@ -25,8 +25,15 @@ pub(crate) struct Compute<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) isa: Isa,
     pub(crate) order: Order,
-    /// Bf16 only with an `isa` and an order that can.
+    /// As [`Activations::with`] has it for `isa` and `order`.
     pub(crate) activations: Activations,
+}
+
+impl Compute<'_> {
+    /// Whether tokens are quantized to meet weights of four or eight bits.
+    pub(crate) fn quantizes(&self) -> bool {
+        self.activations == Activations::Int8
+    }
 }
 
 /// Vectors of several tokens, ready to be multiplied.
@@ -34,13 +41,14 @@ pub(crate) struct Compute<'a> {
 pub(crate) enum Inputs {
     Split(SplitRows),
     Rounded(RoundedRows),
+    Quantized(QuantizedRows),
 }
 
 impl Inputs {
-    /// `plain` is (tokens, width).
-    pub(crate) fn new(compute: Compute<'_>, plain: &[f32], width: usize) -> Inputs {
+    /// `plain` is (tokens, width); `eight_bits`: for weights of eight bits and not bf16 ones.
+    pub(crate) fn new(compute: Compute<'_>, plain: &[f32], width: usize, eight_bits: bool) -> Inputs {
         let tokens = plain.len() / width;
-        Inputs::made(compute, tokens, width, |token, row| {
+        Inputs::made(compute, tokens, width, eight_bits, |token, row| {
             row.copy_from_slice(&plain[token * width..][..width])
         })
     }
@@ -50,9 +58,13 @@ impl Inputs {
         compute: Compute<'_>,
         tokens: usize,
         width: usize,
+        eight_bits: bool,
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Inputs {
-        if compute.activations == Activations::Bf16 && tokens >= ROUNDED_MIN {
+        let rounds = compute.activations.rounds(compute.isa, compute.order) && tokens >= ROUNDED_MIN;
+        if eight_bits && compute.quantizes() {
+            Inputs::Quantized(QuantizedRows::made(compute, tokens, width, make))
+        } else if rounds {
             Inputs::Rounded(RoundedRows::made(compute, tokens, width, make))
         } else {
             Inputs::Split(SplitRows::made(compute, tokens, width, make))
@@ -63,8 +75,26 @@ impl Inputs {
         match self {
             Inputs::Split(rows) => rows.tokens(),
             Inputs::Rounded(rows) => rows.tokens(),
+            Inputs::Quantized(rows) => rows.tokens(),
         }
     }
+}
+
+/// Vectors of several tokens that rows of weights are multiplied with a few at a time.
+pub(crate) trait Vectors: Sync {
+    type Number: Sync;
+
+    fn tokens(&self) -> usize;
+
+    fn row(&self, token: usize) -> &[Self::Number];
+
+    /// `out(row, vector, value)` gets the products.
+    fn multiply(
+        compute: Compute<'_>,
+        weights: Rows<'_>,
+        vectors: &[&[Self::Number]],
+        out: &mut dyn FnMut(usize, usize, f32),
+    );
 }
 
 /// Vectors of several tokens in split order.
@@ -98,13 +128,87 @@ impl SplitRows {
     pub(crate) fn from_split(data: Vec<f32>, length: usize) -> SplitRows {
         SplitRows { data, length }
     }
+}
 
-    pub(crate) fn row(&self, token: usize) -> &[f32] {
-        &self.data[token * self.length..][..self.length]
-    }
+impl Vectors for SplitRows {
+    type Number = f32;
 
     fn tokens(&self) -> usize {
         self.data.len() / self.length
+    }
+
+    fn row(&self, token: usize) -> &[f32] {
+        &self.data[token * self.length..][..self.length]
+    }
+
+    fn multiply(
+        compute: Compute<'_>,
+        weights: Rows<'_>,
+        vectors: &[&[f32]],
+        out: &mut dyn FnMut(usize, usize, f32),
+    ) {
+        multiply(compute.isa, compute.order, weights, vectors, out);
+    }
+}
+
+/// Quantized rows of several tokens.
+#[derive(Debug)]
+pub(crate) struct QuantizedRows {
+    /// (tokens, words)
+    data: Vec<u32>,
+    words: usize,
+}
+
+impl QuantizedRows {
+    /// See [`Inputs::made`].
+    pub(crate) fn made(
+        compute: Compute<'_>,
+        tokens: usize,
+        width: usize,
+        make: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> QuantizedRows {
+        let words = quantized::words(width);
+        let mut data = vec![0; tokens * words];
+        compute.pool.tiles(&mut data, words, &token_ends(tokens, width), words, |tile| {
+            let mut plain = vec![0.0; width];
+            for row in tile.rows() {
+                make(row, &mut plain);
+                quantized::quantize(&plain, tile.row(row));
+            }
+        });
+        QuantizedRows { data, words }
+    }
+
+    pub(crate) fn of(compute: Compute<'_>, rows: &SplitRows) -> QuantizedRows {
+        let (tokens, words) = (rows.tokens(), quantized::words(rows.length));
+        let mut data = vec![0; tokens * words];
+        compute.pool.tiles(&mut data, words, &token_ends(tokens, rows.length), words, |tile| {
+            for row in tile.rows() {
+                quantized::quantize_split(rows.row(row), tile.row(row));
+            }
+        });
+        QuantizedRows { data, words }
+    }
+}
+
+impl Vectors for QuantizedRows {
+    type Number = u32;
+
+    fn tokens(&self) -> usize {
+        self.data.len() / self.words
+    }
+
+    fn row(&self, token: usize) -> &[u32] {
+        &self.data[token * self.words..][..self.words]
+    }
+
+    fn multiply(
+        compute: Compute<'_>,
+        weights: Rows<'_>,
+        vectors: &[&[u32]],
+        out: &mut dyn FnMut(usize, usize, f32),
+    ) {
+        quantized::multiply(compute.isa, weights, vectors, out);
     }
 }
 
@@ -256,26 +360,27 @@ pub(crate) fn linear(
     out: &mut [f32],
 ) {
     match tokens {
-        Inputs::Split(tokens) => linear_split(compute, matrices, tokens, add, out),
+        Inputs::Split(tokens) => linear_vectors(compute, matrices, tokens, add, out),
+        Inputs::Quantized(tokens) => linear_vectors(compute, matrices, tokens, add, out),
         Inputs::Rounded(tokens) => linear_packed(compute, matrices, tokens, add, out),
     }
 }
 
-fn linear_split(
+fn linear_vectors<V: Vectors>(
     compute: Compute<'_>,
     matrices: &[Affine<'_>],
-    tokens: &SplitRows,
+    tokens: &V,
     add: bool,
     out: &mut [f32],
 ) {
     let count = tokens.tokens();
-    let vectors: Vec<&[f32]> = (0..count).map(|t| tokens.row(t)).collect();
+    let vectors: Vec<&[V::Number]> = (0..count).map(|t| tokens.row(t)).collect();
     let rows: usize = matrices.iter().map(|m| m.weights.count()).sum();
     let columns = rows_shared(compute, rows, matrices[0].weights.row_bytes(), 8);
     compute.pool.tiles(out, rows, &[count], columns, |tile| {
         for (start, weights, bias) in Affine::within(matrices, tile.columns()) {
             for (block, vectors) in vectors.chunks(TOKEN_BLOCK).enumerate() {
-                multiply(compute.isa, compute.order, weights, vectors, &mut |row, t, product| {
+                V::multiply(compute, weights, vectors, &mut |row, t, product| {
                     let value = product + bias.as_ref().map_or(0.0, |bias| bias[row]);
                     let out = &mut tile.row(block * TOKEN_BLOCK + t)[start + row];
                     *out = if add { *out + value } else { value };

@@ -12,7 +12,7 @@ use crate::attention::{Arithmetic, AttentionSpan, Heads, attend};
 use crate::experts::{ExpertMatrix, ExpertWeights, mix};
 use crate::kernel::{Activations, Isa, Order, Rows};
 use crate::kv::{Kv, KvFormat, KvShape, RowParts, StoredRows, Table};
-use crate::linear::{Affine, Compute, Inputs, linear, token_ends};
+use crate::linear::{Affine, Compute, Inputs, QuantizedRows, linear, token_ends};
 use crate::mapped::Mapped;
 use crate::math::rms_norm;
 use crate::pool::Pool;
@@ -121,14 +121,14 @@ impl CpuModel {
         }
     }
 
-    /// With other activations than bf16 where several rows are multiplied at once.
+    /// With other activations than bf16.
     #[must_use]
     pub fn with_activations(self, activations: Activations) -> CpuModel {
         CpuModel { activations, ..self }
     }
 
     /// The result of a row has the same bits whatever rows are beside it and however its sequence is cut, at the cost
-    /// of a slower single sequence with AVX-512, and of activations that are never rounded.
+    /// of a slower single sequence with AVX-512, and of activations that are never rounded to bf16.
     #[must_use]
     pub fn deterministic(self) -> CpuModel {
         CpuModel { order: Order::Invariant, ..self }
@@ -152,7 +152,7 @@ impl CpuModel {
         self.isa
     }
 
-    /// What activations are when several rows are multiplied at once.
+    /// What activations are when they are multiplied.
     pub fn activations(&self) -> Activations {
         self.activations.with(self.isa, self.order)
     }
@@ -212,7 +212,7 @@ impl CpuModel {
             each_layer(n as u64 + 1, total)?;
         }
         if wanted > 0 {
-            let t = self.normed(&self.norm, &x);
+            let t = self.normed(&self.norm, &x, self.dense.is_some());
             let head = Affine { weights: self.matrix(&self.head), bias: None };
             linear(self.compute(), &[head], &t, false, logits);
         }
@@ -262,7 +262,7 @@ impl CpuModel {
         let GptOssConfig { head_dim, kv_heads, .. } = *self.config();
         let (query_width, kv_width) = (self.config().query_width(), self.config().kv_width());
         let rows = x.len() / self.config().hidden;
-        let t = self.normed(&layer.attention_norm, x);
+        let t = self.normed(&layer.attention_norm, x, self.dense.is_some());
         // Queries, keys and values of a row lie one after the other: one piece of work for all threads instead of three.
         let width = query_width + 2 * kv_width;
         let mut projected = vec![0.0; rows * width];
@@ -288,7 +288,7 @@ impl CpuModel {
         let sinks = self.bf16(&layer.sinks).to_vec();
         let heads = Heads { queries, sinks: &sinks, turns, head_dim, kv_heads };
         // Where activations may be bf16, queries and weights of keys in bf16 may be, too: twice the rate.
-        let pairs = self.activations() == Activations::Bf16;
+        let pairs = self.activations.rounds(self.isa, self.order);
         let arithmetic = Arithmetic::new(self.isa, self.kv_format, pairs);
         attend(&self.pool, arithmetic, &attending, heads, &mut out);
         out
@@ -298,9 +298,12 @@ impl CpuModel {
     fn finish_layer(&self, layer: &LayerRanges, mixed: &[f32], x: &mut [f32]) {
         let config = self.config();
         let compute = self.compute();
-        let mixed = Inputs::new(compute, mixed, config.query_width());
+        let mixed = Inputs::new(compute, mixed, config.query_width(), self.dense.is_some());
         linear(compute, &[self.affine(&layer.o)], &mixed, true, x);
-        let t = self.normed(&layer.experts_norm, x);
+        let t = self.normed(&layer.experts_norm, x, false);
+        let quantized = compute.quantizes().then(|| {
+            QuantizedRows::made(compute, t.tokens(), config.hidden, self.norm_of(&layer.experts_norm, x))
+        });
         let matrix =
             |(blocks, scales, bias): &'_ (Place, Place, Place), rows: usize, columns: usize| ExpertMatrix {
                 blocks: self.bytes(blocks),
@@ -315,16 +318,21 @@ impl CpuModel {
             gate_up: matrix(&layer.gate_up, 2 * config.intermediate, config.hidden),
             down: matrix(&layer.down, config.hidden, config.intermediate),
         };
-        mix(compute, config, weights, &t, x);
+        mix(compute, config, weights, &t, quantized.as_ref(), x);
     }
 
-    /// The rows of `x` after a norm, ready to be multiplied.
-    fn normed(&self, weight: &Place, x: &[f32]) -> Inputs {
-        let config = self.config();
-        let hidden = config.hidden;
-        Inputs::made(self.compute(), x.len() / hidden, hidden, |row, out| {
-            rms_norm(&x[row * hidden..][..hidden], self.bf16(weight).iter(), config.rms_epsilon, out);
-        })
+    /// The rows of `x` after a norm, ready to be multiplied; `eight_bits`: with weights of eight bits.
+    fn normed(&self, weight: &Place, x: &[f32], eight_bits: bool) -> Inputs {
+        let hidden = self.config().hidden;
+        Inputs::made(self.compute(), x.len() / hidden, hidden, eight_bits, self.norm_of(weight, x))
+    }
+
+    /// Writes a row of `x` after a norm.
+    fn norm_of<'a>(&'a self, weight: &Place, x: &'a [f32]) -> impl Fn(usize, &mut [f32]) + Sync + use<'a> {
+        let (weight, config) = (self.bf16(weight), self.config());
+        move |row, out| {
+            rms_norm(&x[row * config.hidden..][..config.hidden], weight.iter(), config.rms_epsilon, out);
+        }
     }
 
     fn affine(&self, (weights, bias): &(Matrix, Place)) -> Affine<'_> {

@@ -9,9 +9,18 @@ use crate::pool::Pool;
 ///
 /// # Panics
 /// When the lengths do not fit the matrix, or the processor lacks `isa`.
-pub fn product(pool: &Pool, isa: Isa, order: Order, weights: Rows<'_>, tokens: &[f32], out: &mut [f32]) {
-    let compute = Compute { pool, isa, order, activations: Activations::Bf16.with(isa, order) };
+pub fn product(
+    pool: &Pool,
+    isa: Isa,
+    activations: Activations,
+    weights: Rows<'_>,
+    tokens: &[f32],
+    out: &mut [f32],
+) {
+    let order = Order::Fastest;
+    let compute = Compute { pool, isa, order, activations: activations.with(isa, order) };
     assert_eq!(tokens.len() / weights.columns() * weights.count(), out.len(), "tokens of another length");
-    let tokens = Inputs::new(compute, tokens, weights.columns());
+    let eight_bits = !matches!(weights, Rows::Bf16 { .. });
+    let tokens = Inputs::new(compute, tokens, weights.columns(), eight_bits);
     linear(compute, &[Affine { weights, bias: None }], &tokens, false, out);
 }

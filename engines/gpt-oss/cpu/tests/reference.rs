@@ -139,6 +139,30 @@ fn tiny_with_rounded_activations_is_near_the_reference() {
     check_rounded("tiny");
 }
 
+/// Activations of eight bits: every greedy token is the recorded one, and logits are off by what the README states.
+fn check_quantized(shape: &str, median_max: f32, rms_max: f32) {
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        let dir = root().join("tests/fixtures/gpt-oss").join(shape);
+        let mut errors = compare(shape, &open(&dir, isa, 3).with_activations(Activations::Int8));
+        errors.sort_by(f32::total_cmp);
+        let median = errors[errors.len() / 2];
+        let rms = (errors.iter().map(|e| e * e).sum::<f32>() / errors.len() as f32).sqrt();
+        println!("{shape} {isa:?}: median {median}, root mean square {rms}, largest {:?}", errors.last());
+        assert!(median < median_max && rms < rms_max, "{shape} {isa:?}: median {median}, rms {rms}");
+        assert!(errors.last().is_some_and(|largest| *largest > TOLERANCE), "{shape}: nothing was quantized");
+    }
+}
+
+#[test]
+fn nano_with_quantized_activations_is_near_the_reference() {
+    check_quantized("nano", 0.06, 0.1);
+}
+
+#[test]
+fn tiny_with_quantized_activations_is_near_the_reference() {
+    check_quantized("tiny", 0.06, 0.1);
+}
+
 #[test]
 fn nano_equals_the_reference() {
     Isa::ALL.iter().for_each(|isa| check_shape("nano", *isa));
@@ -307,6 +331,13 @@ fn the_demo_model_answers_as_recorded_with_rounded_activations() {
     check_demo(&model, ROUNDED_TOLERANCE);
 }
 
+#[test]
+fn the_demo_model_answers_as_recorded_with_quantized_activations() {
+    const QUANTIZED_TOLERANCE: f32 = 0.3;
+    let model = open(&root().join("assets/demo-model"), Isa::detect(), 2).with_activations(Activations::Int8);
+    check_demo(&model, QUANTIZED_TOLERANCE);
+}
+
 /// How a prompt is cut and what runs beside it makes no difference beyond rounding.
 #[test]
 fn chunks_and_neighbours_do_not_change_the_result() {
@@ -360,8 +391,15 @@ fn keys_and_values_as_bf16_stay_near_the_oracle() {
 fn deterministic_results_have_the_same_bits_however_they_are_batched() {
     let dir = root().join("tests/fixtures/gpt-oss/tiny");
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-        for (format, int8) in [(KvFormat::F32, false), (KvFormat::Bf16, false), (KvFormat::F32, true)] {
-            let mut model = open(&dir, isa, 2).deterministic().with_kv_format(format);
+        for (format, int8, activations) in [
+            (KvFormat::F32, false, Activations::F32),
+            (KvFormat::Bf16, false, Activations::F32),
+            (KvFormat::F32, true, Activations::F32),
+            (KvFormat::F32, false, Activations::Int8),
+            (KvFormat::F32, true, Activations::Int8),
+        ] {
+            let model = open(&dir, isa, 2).deterministic().with_kv_format(format);
+            let mut model = model.with_activations(activations);
             if int8 {
                 prepare(&mut model);
             }
@@ -387,7 +425,7 @@ fn deterministic_results_have_the_same_bits_however_they_are_batched() {
                 assert_eq!(
                     run(chunk, neighbours),
                     alone,
-                    "{isa:?}, int8 {int8}: chunks of {chunk}, {neighbours} neighbours"
+                    "{isa:?}, int8 {int8}, {activations:?}: chunks of {chunk}, {neighbours} neighbours"
                 );
             }
         }

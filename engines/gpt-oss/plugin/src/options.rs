@@ -16,7 +16,7 @@ use crate::limits::KvOptions;
 pub(crate) struct Options {
     /// `isa`: one by name instead of the best one.
     pub(crate) isa: Isa,
-    /// `activations`: whether they may be rounded to bf16 where several rows are multiplied at once.
+    /// `activations`: in what form they are multiplied.
     pub(crate) activations: Activations,
     /// `touch`: whether a load reads all weights once, so that the first request does not wait for the disk.
     pub(crate) touch: bool,
@@ -158,10 +158,9 @@ fn kv_format(value: &Value) -> Result<KvFormat, Status> {
 }
 
 fn activations(value: &Value) -> Result<Activations, Status> {
-    let known = [Activations::Bf16, Activations::F32];
-    let found = known.into_iter().find(|a| value.as_str() == Some(a.as_str()));
-    found.ok_or_else(|| {
-        invalid("activations", format!("option activations is {value}, not one of: bf16, f32"))
+    value.as_str().and_then(Activations::named).ok_or_else(|| {
+        let known = Activations::ALL.map(Activations::as_str).join(", ");
+        invalid("activations", format!("option activations is {value}, not one of: {known}"))
     })
 }
 

@@ -315,6 +315,7 @@ fn a_load_reports_progress_and_can_be_stopped() {
 fn options_are_honoured_or_refused_by_name() {
     let with = |options: &str| Settings { options_json: options.to_owned(), ..Settings::default() };
     load(&demo(), &with(r#"{"isa":"scalar","activations":"f32","touch":false}"#)).unwrap();
+    load(&demo(), &with(r#"{"activations":"int8","touch":false}"#)).unwrap();
     for (options, reason, named) in [
         (r#"{"speed":"fast"}"#, "unknown_option", "speed"),
         (r#"{"isa":"sse9"}"#, "invalid_settings", "isa"),

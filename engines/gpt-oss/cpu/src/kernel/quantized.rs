@@ -1,0 +1,227 @@
+//! Products of stored weights of four or eight bits with activations of eight bits.
+//!
+//! A **quantized row** is words: its numbers, signed bytes in split order, padded with zeros to whole 64 columns; then
+//! for every block of 32 columns a scale, f32, the largest magnitude of the block divided by 127; then for every block
+//! four sums, times -16: of the first and the fifth word of its numbers, of the second and the sixth, and so on.
+//!
+//! Units multiply unsigned bytes by signed ones, so weights are taken 16 too large (MXFP4, as twice their value, -12 to
+//! 12) or 128 too large (eight bits), and the sums make up for it. The dot product of a block is a whole number without
+//! error; then it is multiplied by both scales and added up as f32, for each row and vector in an order that does not
+//! depend on how many others there are.
+
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "vector loads take pointers")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "vector loads take pointers")]
+mod avx512vnni;
+mod scalar;
+
+use model_formats::mxfp4::{BLOCK, VALUES};
+
+use super::{Isa, Rows, split};
+use crate::math::ROUND;
+
+/// Columns to whole multiples of which rows are padded: a vector of bytes, and what shares a scale in
+/// [`crate::int8`].
+const PADDED: usize = 64;
+/// Words of a block's numbers.
+const NUMBERS: usize = BLOCK / 4;
+/// Sums of a block.
+const SUMS: usize = 4;
+/// Words of a block in all.
+const BLOCK_WORDS: usize = NUMBERS + 1 + SUMS;
+/// How much larger than twice its value a code of MXFP4 is taken.
+const OFFSET: i8 = 16;
+/// Largest number.
+const MOST: f32 = 127.0;
+
+/// Twice the value of each code, and [`OFFSET`] more.
+const DOUBLED: [u8; 16] = {
+    let mut doubled = [0; 16];
+    let mut code = 0;
+    while code < 16 {
+        doubled[code] = ((2.0 * VALUES[code]) as i8 + OFFSET) as u8;
+        code += 1;
+    }
+    doubled
+};
+
+/// Blocks of a quantized row of so many columns.
+fn blocks(columns: usize) -> usize {
+    columns.next_multiple_of(PADDED) / BLOCK
+}
+
+/// Words of a quantized row of so many columns.
+pub fn words(columns: usize) -> usize {
+    blocks(columns) * BLOCK_WORDS
+}
+
+/// The parts of a quantized row.
+#[derive(Debug, Clone, Copy)]
+struct Vector<'a> {
+    numbers: &'a [u32],
+    scales: &'a [u32],
+    sums: &'a [u32],
+}
+
+impl<'a> Vector<'a> {
+    fn of(row: &'a [u32]) -> Vector<'a> {
+        let blocks = row.len() / BLOCK_WORDS;
+        let (numbers, rest) = row.split_at(blocks * NUMBERS);
+        let (scales, sums) = rest.split_at(blocks);
+        Vector { numbers, scales, sums }
+    }
+}
+
+/// Makes a quantized row; `out` has [`words`]. A block with a number that is not finite gets a scale that is none
+/// either, and one without a number above 1e-30 counts as zeros.
+///
+/// # Panics
+/// When `out` is of another length.
+pub fn quantize(plain: &[f32], out: &mut [u32]) {
+    assert_eq!(out.len(), words(plain.len()), "a quantized row of another length");
+    quantize_blocks(plain.chunks(BLOCK), out, |plain, block| split(plain, block));
+}
+
+/// The same of a row in split order.
+///
+/// # Panics
+/// When `out` is of another length, or `row` not of whole blocks.
+pub fn quantize_split(row: &[f32], out: &mut [u32]) {
+    assert_eq!(out.len(), words(row.len()), "a quantized row of another length");
+    assert!(row.len().is_multiple_of(BLOCK), "split order is of whole blocks");
+    quantize_blocks(row.chunks(BLOCK), out, |row, block| block.copy_from_slice(row));
+}
+
+/// `bring(chunk, block)` fills a block from a chunk.
+#[inline(always)]
+fn quantize_blocks<'a>(
+    mut chunks: impl Iterator<Item = &'a [f32]>,
+    out: &mut [u32],
+    bring: impl Fn(&[f32], &mut [f32; BLOCK]),
+) {
+    let blocks = out.len() / BLOCK_WORDS;
+    let (numbers, rest) = out.split_at_mut(blocks * NUMBERS);
+    let (scales, sums) = rest.split_at_mut(blocks);
+    let outputs = numbers.as_chunks_mut::<NUMBERS>().0.iter_mut().zip(scales).zip(sums.as_chunks_mut().0);
+    for ((numbers, scale), sums) in outputs {
+        let mut block = [0.0; BLOCK];
+        if let Some(chunk) = chunks.next() {
+            bring(chunk, &mut block);
+        }
+        let (factor, found) = scale_of(&block);
+        *scale = found.to_bits();
+        let mut found = [0; SUMS];
+        for (w, (word, four)) in numbers.iter_mut().zip(block.as_chunks::<4>().0).enumerate() {
+            let bytes = four.map(|x| (x * factor + ROUND).to_bits() as i8);
+            found[w % SUMS] -= i32::from(OFFSET) * bytes.iter().map(|n| i32::from(*n)).sum::<i32>();
+            *word = u32::from_le_bytes(bytes.map(|n| n as u8));
+        }
+        *sums = found.map(i32::cast_unsigned);
+    }
+}
+
+/// What a block's numbers are multiplied by, and its scale.
+fn scale_of(block: &[f32; BLOCK]) -> (f32, f32) {
+    /// Below it the factor would not be finite.
+    const LEAST: f32 = 1e-30;
+    // Of magnitudes as bits, among which infinity and what is no number are the largest.
+    let largest = block.iter().map(|x| x.to_bits() & 0x7fff_ffff).fold(0, u32::max);
+    let largest = f32::from_bits(largest);
+    if !largest.is_finite() {
+        (0.0, f32::NAN)
+    } else if largest < LEAST {
+        (0.0, 0.0)
+    } else {
+        (MOST / largest, largest / MOST)
+    }
+}
+
+/// Multiplies every row with every quantized row; `out(row, vector, value)` gets the products.
+///
+/// # Panics
+/// When a vector is not as long as [`words`] of the columns, the rows are bf16, or the processor lacks `isa`.
+pub fn multiply(isa: Isa, rows: Rows<'_>, vectors: &[&[u32]], out: &mut dyn FnMut(usize, usize, f32)) {
+    assert!(
+        vectors.iter().all(|v| v.len() == words(rows.columns())),
+        "vectors of another length than the rows"
+    );
+    assert!(isa.is_available(), "this processor has no {}", isa.as_str());
+    match isa {
+        Isa::Scalar | Isa::Neon => drive::<scalar::Kernel>(rows, vectors, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx512Bf16 if avx512vnni::is_available() => {
+            drive::<avx512vnni::Kernel>(rows, vectors, out);
+        }
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => drive::<avx2::Kernel>(rows, vectors, out),
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => unreachable!("asserted to be available above"),
+    }
+}
+
+/// `R` rows times `T` vectors at once.
+trait Tiles {
+    /// Whether wide tiles (8 rows, or 4 rows and 4 vectors) fit its registers.
+    const WIDE: bool;
+
+    /// `rows` has exactly `R` rows, `vectors` are as long as they have to be.
+    fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [Vector<'_>; T]) -> [[f32; T]; R];
+}
+
+fn drive<K: Tiles>(rows: Rows<'_>, vectors: &[&[u32]], out: &mut dyn FnMut(usize, usize, f32)) {
+    let count = rows.count();
+    let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row)).collect();
+    let mut row = 0;
+    if K::WIDE && vectors.len() == 1 {
+        while row + 8 <= count {
+            equal_tiles::<K, 8, 1>(rows.slice(row..row + 8), row, &vectors, 0, out);
+            row += 8;
+        }
+    }
+    while row + 4 <= count {
+        vector_tiles::<K, 4>(rows.slice(row..row + 4), row, &vectors, out);
+        row += 4;
+    }
+    while row < count {
+        vector_tiles::<K, 1>(rows.slice(row..row + 1), row, &vectors, out);
+        row += 1;
+    }
+}
+
+fn vector_tiles<K: Tiles, const R: usize>(
+    rows: Rows<'_>,
+    first_row: usize,
+    vectors: &[Vector<'_>],
+    out: &mut dyn FnMut(usize, usize, f32),
+) {
+    let mut done = 0;
+    if K::WIDE {
+        done = equal_tiles::<K, R, 4>(rows, first_row, vectors, done, out);
+    }
+    done = equal_tiles::<K, R, 2>(rows, first_row, vectors, done, out);
+    equal_tiles::<K, R, 1>(rows, first_row, vectors, done, out);
+}
+
+/// As many tiles of `T` vectors as there are; returns the number of vectors done.
+fn equal_tiles<K: Tiles, const R: usize, const T: usize>(
+    rows: Rows<'_>,
+    first_row: usize,
+    vectors: &[Vector<'_>],
+    mut done: usize,
+    out: &mut dyn FnMut(usize, usize, f32),
+) -> usize {
+    while let Some(tile) = vectors[done..].first_chunk::<T>() {
+        for (r, products) in K::tile::<R, T>(rows, *tile).into_iter().enumerate() {
+            for (t, product) in products.into_iter().enumerate() {
+                out(first_row + r, done + t, product);
+            }
+        }
+        done += T;
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests;
