@@ -15,6 +15,9 @@
 //!    walked in order of ids: the first token whose running sum exceeds it is chosen. Weights and sums are f64.
 
 pub mod philox;
+mod weight;
+
+use weight::weight;
 
 use crate::{Sampling, Status, reason};
 
@@ -72,6 +75,8 @@ impl History {
 pub struct Sampler {
     /// By id: whether the tokenizer has a piece for it.
     known: Vec<bool>,
+    /// The ids for which it has none: few, so that a row is not gone through for them.
+    unknown: Vec<u32>,
     end_tokens: Vec<u32>,
     /// Candidates of the row at hand: (id, logit). Kept so that a row costs no allocation.
     candidates: Vec<(u32, f32)>,
@@ -82,7 +87,8 @@ pub struct Sampler {
 impl Sampler {
     /// `known` has one entry per logit of a row.
     pub fn new(known: Vec<bool>, end_tokens: Vec<u32>) -> Sampler {
-        Sampler { known, end_tokens, candidates: Vec::new(), weights: Vec::new() }
+        let unknown = (0u32..).zip(&known).filter(|(_, known)| !**known).map(|(id, _)| id).collect();
+        Sampler { known, unknown, end_tokens, candidates: Vec::new(), weights: Vec::new() }
     }
 
     /// Chooses a token. `position` is the position in the sequence of the token being chosen. `only`, in ascending order:
@@ -132,10 +138,8 @@ impl Sampler {
     }
 
     fn mask(&self, logits: &mut [f32], sampling: &Sampling, history: &History) {
-        for (logit, known) in logits.iter_mut().zip(&self.known) {
-            if !known {
-                *logit = f32::NEG_INFINITY;
-            }
+        for &id in &self.unknown {
+            logits[id as usize] = f32::NEG_INFINITY;
         }
         if history.answer_tokens < sampling.tokens_min {
             for &id in self.end_tokens.iter().chain(&sampling.stop_tokens) {
@@ -165,6 +169,12 @@ impl Sampler {
         for logit in logits.iter_mut() {
             *logit = (*logit - top) / sampling.temperature;
         }
+        if sampling.top_k == 0 && sampling.top_p >= 1.0 && sampling.min_p <= 0.0 {
+            // Every token is a candidate: the row itself is the list of them.
+            self.weights.clear();
+            self.weights.extend(logits.iter().map(|&logit| weight(logit)));
+            return Some(walk(&self.weights, uniform)? as u32);
+        }
         self.collect(logits, |_, logit| logit > f32::NEG_INFINITY);
         if sampling.top_k > 0 {
             keep_best(&mut self.candidates, sampling.top_k as usize);
@@ -179,25 +189,38 @@ impl Sampler {
         self.candidates.sort_unstable_by_key(|c| c.0);
         self.weights.clear();
         self.weights.extend(self.candidates.iter().map(|c| weight(c.1)));
-        let target = uniform * self.weights.iter().sum::<f64>();
-        let mut sum = 0.0;
-        let passes = self.weights.iter().position(|weight| {
-            sum += weight;
-            sum > target
-        });
-        // Rounding can leave the running sum a hair short of the total: then it is the last one with any weight.
-        let chosen = passes.or_else(|| self.weights.iter().rposition(|&weight| weight > 0.0));
-        chosen.map(|at| self.candidates[at].0)
+        walk(&self.weights, uniform).map(|at| self.candidates[at].0)
     }
 }
 
+/// The first place whose running sum exceeds `uniform` times the sum of all.
+fn walk(weights: &[f64], uniform: f64) -> Option<usize> {
+    let target = uniform * weights.iter().sum::<f64>();
+    let mut sum = 0.0;
+    let passes = weights.iter().position(|weight| {
+        sum += weight;
+        sum > target
+    });
+    // Rounding can leave the running sum a hair short of the total: then it is the last one with any weight.
+    passes.or_else(|| weights.iter().rposition(|&weight| weight > 0.0))
+}
+
+/// Logits that are looked at together: without a way out between them the compiler makes vectors of it.
+const LANES: usize = 64;
+
 fn check_finite(logits: &[f32]) -> Result<(), Status> {
-    let bad = logits.iter().position(|l| l.is_nan() || *l == f32::INFINITY);
-    let Some(id) = bad else { return Ok(()) };
+    let is_bad = |l: &f32| l.is_nan() || *l == f32::INFINITY;
+    let Some(id) = first_place(logits, is_bad) else { return Ok(()) };
     Err(Status::internal(
         reason::LOGITS_NOT_FINITE,
         format!("the model gave the logit {} for token {id}", logits[id]),
     ))
+}
+
+fn first_place(logits: &[f32], is_it: impl Fn(&f32) -> bool) -> Option<usize> {
+    let chunk = logits.chunks(LANES).position(|c| c.iter().fold(false, |any, l| any | is_it(l)))?;
+    let start = chunk * LANES;
+    logits[start..].iter().position(is_it).map(|at| start + at)
 }
 
 fn keep_only(logits: &mut [f32], only: &[u32]) {
@@ -236,13 +259,19 @@ fn apply_biases(logits: &mut [f32], sampling: &Sampling, history: &History) {
 
 /// The highest logit, the lowest id where several are equal; none when all are out.
 fn highest(logits: &[f32]) -> Option<u32> {
-    let mut best: Option<(u32, f32)> = None;
-    for (id, &logit) in (0u32..).zip(logits) {
-        if logit > best.map_or(f32::NEG_INFINITY, |b| b.1) {
-            best = Some((id, logit));
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    let mut tops = [f32::NEG_INFINITY; LANES];
+    for chunk in chunks {
+        for (top, &logit) in tops.iter_mut().zip(chunk) {
+            *top = larger(*top, logit);
         }
     }
-    best.map(|b| b.0)
+    let top = tops.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger);
+    if top == f32::NEG_INFINITY {
+        return None;
+    }
+    first_place(logits, |&logit| logit == top).map(|id| id as u32)
 }
 
 /// Highest first, then lowest id.
@@ -287,14 +316,10 @@ fn keep_probable(candidates: &mut Vec<(u32, f32)>, top_p: f64) {
     }
 }
 
-fn weight(logit: f32) -> f64 {
-    f64::from(logit).exp()
-}
-
 /// The logarithm of the sum of the exponentials; negative infinity when every logit is.
 fn log_sum_exp(logits: &[f32]) -> f64 {
     let Some(top) = highest(logits).map(|id| logits[id as usize]) else { return f64::NEG_INFINITY };
-    logits.iter().map(|&l| (f64::from(l) - f64::from(top)).exp()).sum::<f64>().ln() + f64::from(top)
+    logits.iter().map(|&l| weight(f64::from(l) - f64::from(top))).sum::<f64>().ln() + f64::from(top)
 }
 
 #[cfg(test)]

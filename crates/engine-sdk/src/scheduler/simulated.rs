@@ -174,8 +174,10 @@ impl Simulation {
         let mut batch = Batch::new();
         let plan = self.scheduler.plan(&mut batch);
         for slot in plan.preempted {
-            let (_, holder) =
-                self.known.iter_mut().find(|(_, k)| k.slot == Some(slot)).expect("a slot in use gives way");
+            // Numbers rise with every submission: the last one that runs is the youngest.
+            let youngest = self.known.iter_mut().rfind(|(_, k)| k.slot.is_some());
+            let (sequence, holder) = youngest.expect("a slot in use gives way");
+            assert_eq!(holder.slot, Some(slot), "{sequence} is the youngest, and another one gave way");
             holder.slot = None;
         }
         for (ended, status) in plan.failed {

@@ -21,6 +21,7 @@ pub mod model;
 #[expect(unsafe_code, reason = "threads borrow what the caller's stack and one array hold")]
 pub mod pool;
 mod product;
+mod spent;
 
 pub use kernel::{Activations, Isa, Order};
 pub use kv::{BLOCK_TOKENS, Kv, KvFormat, KvShape, Sequences, Table};
@@ -28,3 +29,4 @@ pub use mapped::Mapped;
 pub use model::{CpuModel, DenseBytes, DenseCopy, Needs, PrepareError, Span};
 pub use pool::Pool;
 pub use product::product;
+pub use spent::Spent;

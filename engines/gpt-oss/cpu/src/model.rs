@@ -16,6 +16,7 @@ use crate::linear::{Affine, Compute, Inputs, QuantizedRows, linear, token_ends};
 use crate::mapped::Mapped;
 use crate::math::rms_norm;
 use crate::pool::Pool;
+use crate::spent::{Clock, Part, Spent};
 
 pub use dense::{DenseBytes, DenseCopy, PrepareError};
 pub use needs::Needs;
@@ -36,6 +37,7 @@ pub struct CpuModel {
     order: Order,
     kv_format: KvFormat,
     activations: Activations,
+    clock: Clock,
 }
 
 /// Consecutive new tokens of one sequence.
@@ -118,6 +120,7 @@ impl CpuModel {
             order: Order::Fastest,
             kv_format: KvFormat::F32,
             activations: Activations::Bf16,
+            clock: Clock::default(),
         }
     }
 
@@ -157,6 +160,11 @@ impl CpuModel {
         self.activations.with(self.isa, self.order)
     }
 
+    /// Where the time of all forward passes so far went.
+    pub fn spent(&self) -> Spent {
+        self.clock.spent()
+    }
+
     pub fn threads(&self) -> usize {
         self.pool.threads()
     }
@@ -182,6 +190,16 @@ impl CpuModel {
     /// When a table lacks a position that is looked at, a token is beyond the vocabulary, or `logits` is of another
     /// size.
     pub fn forward<E>(
+        &self,
+        spans: &[Span<'_>],
+        kv: &mut Kv,
+        logits: &mut [f32],
+        each_layer: impl FnMut(u64, u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.clock.timed(Part::All, || self.pass(spans, kv, logits, each_layer))
+    }
+
+    fn pass<E>(
         &self,
         spans: &[Span<'_>],
         kv: &mut Kv,
@@ -214,7 +232,7 @@ impl CpuModel {
         if wanted > 0 {
             let t = self.normed(&self.norm, &x, self.dense.is_some());
             let head = Affine { weights: self.matrix(&self.head), bias: None };
-            linear(self.compute(), &[head], &t, false, logits);
+            self.product(&[head], &t, false, logits);
         }
         each_layer(total, total)
     }
@@ -267,30 +285,36 @@ impl CpuModel {
         let width = query_width + 2 * kv_width;
         let mut projected = vec![0.0; rows * width];
         let matrices = [&layer.q, &layer.k, &layer.v].map(|m| self.affine(m));
-        linear(self.compute(), &matrices, &t, false, &mut projected);
+        self.product(&matrices, &t, false, &mut projected);
         let part = |start: usize, end: usize| RowParts { numbers: &projected, width, columns: (start, end) };
         let queries = part(0, query_width);
         let keys = part(query_width, query_width + kv_width);
         let values = part(query_width + kv_width, width);
-        let stored: Vec<StoredRows<'_>> = row_ranges(spans)
-            .zip(spans)
-            .map(|(rows, span)| StoredRows { tables: span.tables, rows, position: span.position })
-            .collect();
-        kv.store(&self.pool, n, &stored, keys, values, |row, keys| {
-            let (cos, sin) = turns[row * head_dim..][..head_dim].split_at(head_dim / 2);
-            keys.chunks_exact_mut(head_dim).for_each(|head| rotate(head, cos, sin));
-        });
-        let attending: Vec<AttentionSpan<'_>> = row_ranges(spans)
-            .zip(spans)
-            .map(|(rows, span)| AttentionSpan { kv: kv.layer(n, span.tables), rows, position: span.position })
-            .collect();
         let mut out = vec![0.0; rows * query_width];
-        let sinks = self.bf16(&layer.sinks).to_vec();
-        let heads = Heads { queries, sinks: &sinks, turns, head_dim, kv_heads };
-        // Where activations may be bf16, queries and weights of keys in bf16 may be, too: twice the rate.
-        let pairs = self.activations.rounds(self.isa, self.order);
-        let arithmetic = Arithmetic::new(self.isa, self.kv_format, pairs);
-        attend(&self.pool, arithmetic, &attending, heads, &mut out);
+        self.clock.timed(Part::Attention, || {
+            let stored: Vec<StoredRows<'_>> = row_ranges(spans)
+                .zip(spans)
+                .map(|(rows, span)| StoredRows { tables: span.tables, rows, position: span.position })
+                .collect();
+            kv.store(&self.pool, n, &stored, keys, values, |row, keys| {
+                let (cos, sin) = turns[row * head_dim..][..head_dim].split_at(head_dim / 2);
+                keys.chunks_exact_mut(head_dim).for_each(|head| rotate(head, cos, sin));
+            });
+            let attending: Vec<AttentionSpan<'_>> = row_ranges(spans)
+                .zip(spans)
+                .map(|(rows, span)| AttentionSpan {
+                    kv: kv.layer(n, span.tables),
+                    rows,
+                    position: span.position,
+                })
+                .collect();
+            let sinks = self.bf16(&layer.sinks).to_vec();
+            let heads = Heads { queries, sinks: &sinks, turns, head_dim, kv_heads };
+            // Where activations may be bf16, queries and weights of keys in bf16 may be, too: twice the rate.
+            let pairs = self.activations.rounds(self.isa, self.order);
+            let arithmetic = Arithmetic::new(self.isa, self.kv_format, pairs);
+            attend(&self.pool, arithmetic, &attending, heads, &mut out);
+        });
         out
     }
 
@@ -299,7 +323,7 @@ impl CpuModel {
         let config = self.config();
         let compute = self.compute();
         let mixed = Inputs::new(compute, mixed, config.query_width(), self.dense.is_some());
-        linear(compute, &[self.affine(&layer.o)], &mixed, true, x);
+        self.product(&[self.affine(&layer.o)], &mixed, true, x);
         let t = self.normed(&layer.experts_norm, x, false);
         let quantized = compute.quantizes().then(|| {
             QuantizedRows::made(compute, t.tokens(), config.hidden, self.norm_of(&layer.experts_norm, x))
@@ -318,7 +342,7 @@ impl CpuModel {
             gate_up: matrix(&layer.gate_up, 2 * config.intermediate, config.hidden),
             down: matrix(&layer.down, config.hidden, config.intermediate),
         };
-        mix(compute, config, weights, &t, quantized.as_ref(), x);
+        self.clock.timed(Part::Matrices, || mix(compute, config, weights, &t, quantized.as_ref(), x));
     }
 
     /// The rows of `x` after a norm, ready to be multiplied; `eight_bits`: with weights of eight bits.
@@ -333,6 +357,10 @@ impl CpuModel {
         move |row, out| {
             rms_norm(&x[row * config.hidden..][..config.hidden], weight.iter(), config.rms_epsilon, out);
         }
+    }
+
+    fn product(&self, matrices: &[Affine<'_>], tokens: &Inputs, add: bool, out: &mut [f32]) {
+        self.clock.timed(Part::Matrices, || linear(self.compute(), matrices, tokens, add, out));
     }
 
     fn affine(&self, (weights, bias): &(Matrix, Place)) -> Affine<'_> {

@@ -10,9 +10,10 @@ use std::time::Instant;
 
 use engine_sdk::{EventKind, Progress, Prompt, Sampling, SequenceId, Settings};
 
+#[path = "shared/loaded.rs"]
 mod loaded;
 
-use loaded::{load, percentile};
+use loaded::{Loaded, load, percentile};
 
 /// Steps before those that are measured.
 const WARM_UP_STEPS: usize = 4;
@@ -68,6 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             runner.step(&mut progress, &mut |_| {})?;
         }
         let mut milliseconds = Vec::with_capacity(steps);
+        let before = forward_seconds(&runner)?;
         for _ in 0..steps {
             let start = Instant::now();
             let mut tokens = 0;
@@ -79,6 +81,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 return Err(format!("{tokens} tokens came in a step of {count} streams").into());
             }
         }
+        let after = forward_seconds(&runner)?;
         (first..=last).for_each(|sequence| runner.cancel(sequence));
         runner.step(&mut progress, &mut |_| {})?;
         let median = percentile(&mut milliseconds, 0.5);
@@ -90,6 +93,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         row("step", "ms", median);
         row("decode", "tok/s", count as f64 * 1e3 / median);
+        let all = milliseconds.iter().sum::<f64>() / 1e3;
+        let parts: Vec<f64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+        for (part, seconds) in FORWARD_PARTS.iter().zip(&parts) {
+            row(&format!("share of {part}"), "%", 100.0 * seconds / all);
+        }
+        row("share of scheduler, sampler, events", "%", 100.0 * (1.0 - parts.iter().sum::<f64>() / all));
     }
     Ok(())
+}
+
+/// Of a forward pass, as `stats` names them.
+const FORWARD_PARTS: [&str; 3] = ["matrices", "attention", "rest"];
+
+/// Seconds of each part since the load.
+fn forward_seconds(runner: &Loaded) -> Result<[f64; 3], Box<dyn Error>> {
+    let details: serde_json::Value = serde_json::from_str(&runner.memory().details_json)?;
+    Ok(FORWARD_PARTS.map(|part| details["forward_seconds"][part].as_f64().unwrap_or(f64::NAN)))
 }

@@ -1,7 +1,8 @@
 //! Measures what a long prompt costs the streams beside it: the time between two tokens before and while it arrives.
 //!
 //! `cargo run --release -p gpt-oss-plugin --example prefill_gap -- DIR [--gap-ms 20] [--prompt 4000] [--streams 4]
-//! [--date D] [--commit C]`. One JSON object a row, in the form of `bench/results`; the limit of the added gap is the
+//! [--quiet 200] [--seconds 0] [--name small] [--date D] [--commit C]`. With `--seconds` it ends after so many, wherever the prompt
+//! then is. One JSON object a row, in the form of `bench/results`; the limit of the added gap is the
 //! setting.
 
 use std::error::Error;
@@ -10,24 +11,27 @@ use std::time::Instant;
 
 use engine_sdk::{EventKind, Progress, Prompt, Sampling, SequenceId, Settings};
 
+#[path = "shared/loaded.rs"]
 mod loaded;
 
 use loaded::{Loaded, load, percentile};
-
-/// Tokens of each stream before the long prompt comes.
-const QUIET_TOKENS: usize = 200;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let dir = PathBuf::from(arguments.next().ok_or("name the folder of a checkpoint")?);
     let (mut gap_ms, mut prompt, mut streams) = (20u64, 4000u32, 4u64);
-    let (mut date, mut commit) = (String::new(), String::new());
+    // Tokens of each stream before the long prompt comes; how long its arrival is looked at, 0: to its end.
+    let (mut quiet_tokens, mut seconds_max) = (200usize, 0.0f64);
+    let (mut name, mut date, mut commit) = ("small".to_owned(), String::new(), String::new());
     while let Some(key) = arguments.next() {
         let value = arguments.next().ok_or("a value is missing")?;
         match key.as_str() {
             "--gap-ms" => gap_ms = value.parse()?,
             "--prompt" => prompt = value.parse()?,
             "--streams" => streams = value.parse()?,
+            "--quiet" => quiet_tokens = value.parse()?,
+            "--seconds" => seconds_max = value.parse()?,
+            "--name" => name = value,
             "--date" => date = value,
             "--commit" => commit = value,
             _ => return Err(format!("{key} is not an option").into()),
@@ -50,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Until every stream has so many tokens; then until the long prompt has its first.
     let (mut quiet, mut busy) = (Vec::new(), Vec::new());
     let long: SequenceId = streams + 1;
-    for _ in 0..QUIET_TOKENS {
+    for _ in 0..quiet_tokens {
         quiet.push(step(&mut runner, &mut progress, long)?.0);
     }
     let tokens: Vec<u32> = (0..prompt).map(|i| (i * 7919 + 13) % 1000).collect();
@@ -59,16 +63,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     loop {
         let (milliseconds, arrived) = step(&mut runner, &mut progress, long)?;
         busy.push(milliseconds);
-        if arrived {
+        if arrived || (seconds_max > 0.0 && start.elapsed().as_secs_f64() > seconds_max) {
             break;
         }
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let details: serde_json::Value = serde_json::from_str(&runner.memory().details_json)?;
+    let pace = |figure: &str| details["prefill"][figure].as_f64().unwrap_or(f64::NAN);
     let usual = percentile(&mut quiet, 0.5);
     let row = |row: &str, unit: &str, ours: f64, limit: Option<u64>, n: usize| {
         let limit = limit.map_or("null".to_owned(), |limit| limit.to_string());
         println!(
-            "{{\"date\":\"{date}\",\"commit\":\"{commit}\",\"row\":\"prefill-gap {gap_ms}ms {prompt} {row}\",\
+            "{{\"date\":\"{date}\",\"commit\":\"{commit}\",\"row\":\"{name} prefill-gap {gap_ms}ms {prompt} {row}\",\
              \"unit\":\"{unit}\",\"ours\":{ours:.2},\"peer\":null,\"peer_name\":null,\"limit\":{limit},\"n\":{n}}}"
         );
     };
@@ -78,7 +83,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let added = (percentile(&mut busy, share) - usual).max(0.0);
         row(&format!("added, {name}"), "ms", added, Some(gap_ms), busy.len());
     }
-    row("prompt arrives", "tok/s", f64::from(prompt) / seconds, None, 1);
+    row("chunk at the end", "tokens", pace("chunk_tokens"), None, 1);
+    row("prompt's tokens in the added time", "tok/s", pace("tokens_per_second"), None, 1);
     Ok(())
 }
 

@@ -110,7 +110,9 @@ impl Model for GptOssModel {
 
     fn memory(&self) -> MemoryUse {
         let replaced = self.options.copy_bytes(self.model.config()).replaced;
+        let spent = self.model.spent();
         let mut details = serde_json::json!({
+            "forward_seconds": { "matrices": spent.matrices, "attention": spent.attention, "rest": spent.rest },
             "isa": self.model.isa().as_str(),
             "kv_format": self.options.kv_format.as_str(),
             "activations": self.model.activations().as_str(),
