@@ -1,5 +1,5 @@
-//! e^x for whole rows: without branches and calls, so that the compiler makes vectors of it. A row of 200,000 logits took
-//! 2.8 ms with the C library's.
+//! e^x for whole rows: without branches and calls, so that the compiler makes vectors of it. With a call of the C library for
+//! each logit, temperature cost some 14 ns a logit: 0.9 ms in a step of 16 rows of 4,096.
 
 /// 1.5 * 2^52: added, it leaves the nearest whole number in the lowest bits.
 const ROUND: f64 = 6_755_399_441_055_744.0;
