@@ -85,9 +85,11 @@ const ROOMS: &[Room] = &[
     room("fault", &["engine-sdk", "engine-abi"]),
     room("gpt-oss-model", &["model-formats"]),
     tested("gpt-oss-cpu", &["gpt-oss-model", "model-formats"], &["gpt-oss-synth"]),
+    // Chooses tokens on the device, as the SDK's sampler does.
+    room("gpt-oss-cuda", &["engine-sdk", "gpt-oss-model", "model-formats"]),
     tested(
         "gpt-oss-plugin",
-        &["engine-sdk", "model-formats", "gpt-oss-model", "gpt-oss-cpu"],
+        &["engine-sdk", "model-formats", "gpt-oss-model", "gpt-oss-cpu", "gpt-oss-cuda"],
         &["engine-testkit", "gpt-oss-synth"],
     ),
     room("gpt-oss-synth", &["gpt-oss-model", "model-formats"]),

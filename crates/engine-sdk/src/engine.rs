@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Batch, Device, DeviceBytes, EngineInfo, Estimate, KvLayout, Logits, MemoryUse, ModelFiles, ModelSpec,
-    Progress, Settings, Slot, Status, Tokenize, scheduler::PREFILL_GAP_DEFAULT,
+    Batch, Choice, Device, DeviceBytes, Draw, EngineInfo, Estimate, KvLayout, Logits, MemoryUse, ModelFiles,
+    ModelSpec, Progress, Sampler, Settings, Slot, Status, Tokenize, reason, scheduler::PREFILL_GAP_DEFAULT,
 };
 
 /// An engine: what it is, where it can run, and how it loads a model.
@@ -88,6 +88,28 @@ pub trait Model: Send + 'static {
         logits: &mut Logits<'_>,
         progress: &mut Progress<'_>,
     ) -> Result<(), Status>;
+
+    /// Whether [`Model::forward_and_choose`] is called instead of [`Model::forward`]; asked once after loading.
+    fn chooses(&self) -> bool {
+        false
+    }
+
+    /// As [`Model::forward`], and then chooses a token for every row that wants logits, by the rules of [`Sampler`], so
+    /// that logits need not leave the device. `draws` has one entry for each such row, in order. What the device cannot
+    /// choose, `sampler` can, from the row's logits.
+    ///
+    /// # Errors
+    /// As `forward`. What is wrong with a single row is that row's own error and ends its sequence alone.
+    fn forward_and_choose(
+        &mut self,
+        batch: &Batch,
+        draws: &[Draw<'_>],
+        sampler: &mut Sampler,
+        progress: &mut Progress<'_>,
+    ) -> Result<Vec<Result<Choice, Status>>, Status> {
+        let _ = (batch, draws, sampler, progress);
+        Err(Status::internal(reason::INTERNAL, "the engine says that it chooses tokens, and does not"))
+    }
 
     /// What is in use now, for the operator.
     fn memory(&self) -> MemoryUse {

@@ -40,7 +40,7 @@ pub use kv::{BlockId, BlockTable, KvGroup, KvLayout, KvMemory};
 pub use log::LogLevel;
 pub use progress::Progress;
 pub use runner::{Counters, Prompt, Runner};
-pub use sampler::{Choice, History, Sampler, TokenLogprob, philox};
+pub use sampler::{Change, Choice, Draw, History, Sampler, TokenLogprob, philox};
 pub use sampling::{
     BEGIN_WITH_BYTES_MAX, BEGIN_WITH_MAX, LOGPROBS_MAX, STOP_BYTES_MAX, STOP_MAX, STOP_TOKENS_MAX, Sampling,
 };

@@ -1,16 +1,16 @@
 //! A loaded model at work: sequences in, forward passes, tokens out. Joins model, tokenizer, scheduler and sampler.
 //!
 //! One step is plan, forward, sample, deliver, one after the other on the caller's thread. An engine that launches pass n
-//! while it delivers the tokens of n-1, or samples on its device, needs another runner and no other scheduler: `plan`
-//! hands out a batch, `advance` takes tokens, and neither knows who chose them.
+//! while it delivers the tokens of n-1 needs another runner and no other scheduler: `plan` hands out a batch, `advance`
+//! takes tokens, and neither knows who chose them. A model that samples on its device says so ([`Model::chooses`]).
 
 mod details;
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use crate::{
-    Batch, Event, EventKind, FinishReason, History, Logits, MemoryUse, Model, ModelSpec, Piece, Progress,
-    Sampler, Sampling, SequenceId, Status, TokenLogprob, Tokenize,
+    Batch, Choice, Draw, Event, EventKind, FinishReason, History, Logits, MemoryUse, Model, ModelSpec, Piece,
+    Progress, Sampler, Sampling, SequenceId, Status, TokenLogprob, Tokenize,
     begin_with::BeginWith,
     kv::KvLayout,
     reason,
@@ -50,8 +50,9 @@ pub struct Runner<M: Model> {
     sequences: HashMap<SequenceId, Sequence>,
     counters: Counters,
     batch: Batch,
-    /// `(rows that sample, vocabulary_size)`, kept from step to step.
+    /// `(rows that sample, vocabulary_size)`, kept from step to step. Empty where the model chooses.
     logits: Vec<f32>,
+    model_chooses: bool,
 }
 
 /// What sampling needs to know of a sequence.
@@ -82,6 +83,7 @@ impl<M: Model> Runner<M> {
         Ok(Runner {
             sampler: Sampler::new(known, spec.end_tokens.clone()),
             scheduler: Scheduler::new(limits),
+            model_chooses: model.chooses(),
             model,
             tokenizer,
             spec,
@@ -172,9 +174,9 @@ impl<M: Model> Runner<M> {
         if self.scheduler.running() > 0 {
             let plan = self.plan(sink);
             if !self.batch.is_empty() {
-                self.forward(plan.samples.len(), progress).inspect_err(|_| self.fail_all())?;
-                for (row, sample) in plan.samples.into_iter().enumerate() {
-                    self.sample(row, sample, sink);
+                let choices = self.forward(&plan.samples, progress).inspect_err(|_| self.fail_all())?;
+                for (sample, choice) in plan.samples.into_iter().zip(choices) {
+                    self.deliver(sample, choice, sink);
                 }
             }
         }
@@ -222,31 +224,42 @@ impl<M: Model> Runner<M> {
         plan
     }
 
-    fn forward(&mut self, samples: usize, progress: &mut Progress<'_>) -> Result<(), Status> {
+    /// Runs the batch, and chooses a token for every sample.
+    fn forward(
+        &mut self,
+        samples: &[Sample],
+        progress: &mut Progress<'_>,
+    ) -> Result<Vec<Result<Choice, Status>>, Status> {
         let rows = u32::try_from(self.batch.len()).unwrap_or(u32::MAX);
         self.counters.steps += 1;
         self.counters.batch_sequences_max = self.counters.batch_sequences_max.max(rows);
-        let vocabulary_size = self.spec.vocabulary_size as usize;
-        self.logits.resize(samples * vocabulary_size, 0.0);
         // A host that wants everything to stop is heard even where the model never reports.
         progress.report(0, self.batch.tokens().len() as u64)?;
         let start = Instant::now();
+        let draws: Vec<Draw<'_>> = samples
+            .iter()
+            .map(|sample| {
+                let state = self.sequences.get(&sample.sequence).expect("what is planned is known");
+                draw(state, &self.spec, &*self.tokenizer, sample.position)
+            })
+            .collect();
+        if self.model_chooses {
+            let choices = self.model.forward_and_choose(&self.batch, &draws, &mut self.sampler, progress)?;
+            self.scheduler.completed(start.elapsed());
+            assert_eq!(choices.len(), samples.len(), "the engine chose other rows than it was asked to");
+            return Ok(choices);
+        }
+        let vocabulary_size = self.spec.vocabulary_size as usize;
+        self.logits.resize(samples.len() * vocabulary_size, 0.0);
         self.model.forward(&self.batch, &mut Logits::new(&mut self.logits, vocabulary_size), progress)?;
         self.scheduler.completed(start.elapsed());
-        Ok(())
+        let rows = self.logits.chunks_exact_mut(vocabulary_size).zip(&draws);
+        Ok(rows.map(|(logits, draw)| self.sampler.choose_for(logits, draw)).collect())
     }
 
-    fn sample(&mut self, row: usize, sample: Sample, sink: &mut dyn FnMut(&Event<'_>)) {
-        let Sample { sequence, position } = sample;
-        let vocabulary_size = self.spec.vocabulary_size as usize;
-        let logits = &mut self.logits[row * vocabulary_size..(row + 1) * vocabulary_size];
-        let state = self.sequences.get_mut(&sequence).expect("what is planned is known");
-        let (sampling, end_tokens) = (&state.sampling, &self.spec.end_tokens);
-        let ends = |id: &u32| {
-            sampling.stop_tokens.contains(id) || (!sampling.ignore_end_tokens && end_tokens.contains(id))
-        };
-        let only = state.begin_with.allowed(&*self.tokenizer, self.spec.vocabulary_size, ends);
-        let choice = match self.sampler.choose(logits, sampling, &state.history, position, only.as_deref()) {
+    fn deliver(&mut self, sample: Sample, choice: Result<Choice, Status>, sink: &mut dyn FnMut(&Event<'_>)) {
+        let sequence = sample.sequence;
+        let choice = match choice {
             Ok(choice) => choice,
             Err(status) => {
                 let ended = self.scheduler.fail(sequence).expect("it runs");
@@ -254,12 +267,13 @@ impl<M: Model> Runner<M> {
                 return sink(&Event { sequence, kind: EventKind::Failed(&status) });
             }
         };
+        let state = self.sequences.get_mut(&sequence).expect("what is planned is known");
+        let ends = ends(&state.sampling, &self.spec, choice.id);
         let piece = |id| self.tokenizer.piece(id).unwrap_or(Piece { bytes: b"", control: false });
         let (id, chosen) = (choice.id, piece(choice.id));
         let logprobs: Vec<(TokenLogprob, Piece<'_>)> =
             choice.logprobs.into_iter().map(|l| (l, piece(l.id))).collect();
         state.history.push(id);
-        let ends = ends(&id);
         state.begin_with.push(id, chosen);
         let spells_stop = !chosen.control && state.stop.push(chosen.bytes);
         self.counters.completion_tokens += 1;
@@ -283,6 +297,18 @@ impl<M: Model> Runner<M> {
             self.model.end(slot);
         }
     }
+}
+
+/// What it takes to choose the next token of a sequence, which goes to `position`.
+fn draw<'s>(state: &'s Sequence, spec: &ModelSpec, tokenizer: &dyn Tokenize, position: u32) -> Draw<'s> {
+    let Sequence { sampling, history, begin_with, .. } = state;
+    let only = begin_with.allowed(tokenizer, spec.vocabulary_size, |id| ends(sampling, spec, *id));
+    Draw { sampling, history, position, only }
+}
+
+/// Whether a token ends an answer.
+fn ends(sampling: &Sampling, spec: &ModelSpec, id: u32) -> bool {
+    sampling.stop_tokens.contains(&id) || (!sampling.ignore_end_tokens && spec.end_tokens.contains(&id))
 }
 
 fn check_spec(spec: &ModelSpec) -> Result<(), Status> {

@@ -14,10 +14,13 @@
 //! 7. [`uniform`](philox::uniform) of (seed, position) times the sum of the weights `exp(logit)` that are left,
 //!    walked in order of ids: the first token whose running sum exceeds it is chosen. Weights and sums are f64.
 
+mod changes;
 pub mod philox;
 mod weight;
 
 use weight::weight;
+
+pub use changes::Change;
 
 use crate::{Sampling, Status, reason};
 
@@ -37,6 +40,17 @@ pub struct Choice {
     pub id: u32,
     /// Empty unless asked for: the chosen token first, then the n most likely, best first.
     pub logprobs: Vec<TokenLogprob>,
+}
+
+/// What it takes to choose a token of one sequence.
+#[derive(Debug, Clone)]
+pub struct Draw<'a> {
+    pub sampling: &'a Sampling,
+    pub history: &'a History,
+    /// In the sequence, of the token being chosen.
+    pub position: u32,
+    /// In ascending order: no other token is possible.
+    pub only: Option<Vec<u32>>,
 }
 
 /// What the sampler remembers of one sequence: how often each token occurred.
@@ -135,6 +149,14 @@ impl Sampler {
             logprobs.extend(best.into_iter().map(|(id, logit)| of(id, logit)));
         }
         Ok(Choice { id, logprobs })
+    }
+
+    /// As [`Sampler::choose`].
+    ///
+    /// # Errors
+    /// As `choose`.
+    pub fn choose_for(&mut self, logits: &mut [f32], draw: &Draw<'_>) -> Result<Choice, Status> {
+        self.choose(logits, draw.sampling, draw.history, draw.position, draw.only.as_deref())
     }
 
     fn mask(&self, logits: &mut [f32], sampling: &Sampling, history: &History) {

@@ -11,6 +11,7 @@ const UNSAFE_MAY_BE_IN: &[&str] = &[
     "crates/node/src/platform/",
     "crates/template-sandbox/src/capped_allocator.rs",
     "engines/gpt-oss/cpu/src/",
+    "engines/gpt-oss/cuda/src/",
     // One line each: the macro that exports an engine's table expands to it.
     "engines/gpt-oss/plugin/src/lib.rs",
     "engines/echo/",

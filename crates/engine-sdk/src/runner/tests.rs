@@ -37,14 +37,14 @@ fn words(event: &Event<'_>) -> String {
     }
 }
 
-fn step(runner: &mut Runner<TestModel>) -> Result<Vec<String>, Status> {
+fn step<M: Model>(runner: &mut Runner<M>) -> Result<Vec<String>, Status> {
     let mut events = Vec::new();
     runner.step(&mut Progress::new(&mut |_, _| true), &mut |event| events.push(words(event)))?;
     Ok(events)
 }
 
 /// Steps until nothing is left.
-fn run(runner: &mut Runner<TestModel>) -> Vec<String> {
+fn run<M: Model>(runner: &mut Runner<M>) -> Vec<String> {
     let mut events = Vec::new();
     for _ in 0..1000 {
         if runner.sequences() == (0, 0) {
@@ -430,4 +430,76 @@ fn nothing_is_found_again_after_a_failed_pass() {
     set_fault("");
     ask(&mut runner, 3);
     assert_eq!(run(&mut runner)[0], "3 started 26");
+}
+
+/// Chooses by itself; logits stay with it.
+struct Chooser(TestModel);
+
+impl Model for Chooser {
+    fn spec(&self) -> ModelSpec {
+        self.0.spec()
+    }
+
+    fn tokenizer(&self) -> Arc<dyn Tokenize> {
+        self.0.tokenizer()
+    }
+
+    fn start(&mut self, slot: crate::Slot, tokens_max: u32) -> Result<(), Status> {
+        self.0.start(slot, tokens_max)
+    }
+
+    fn end(&mut self, slot: crate::Slot) {
+        self.0.end(slot);
+    }
+
+    fn forward(&mut self, _: &Batch, _: &mut Logits<'_>, _: &mut Progress<'_>) -> Result<(), Status> {
+        panic!("it chooses");
+    }
+
+    fn chooses(&self) -> bool {
+        true
+    }
+
+    fn forward_and_choose(
+        &mut self,
+        batch: &Batch,
+        draws: &[Draw<'_>],
+        sampler: &mut Sampler,
+        progress: &mut Progress<'_>,
+    ) -> Result<Vec<Result<Choice, Status>>, Status> {
+        assert_eq!(draws.len(), batch.logits_rows());
+        let width = self.0.spec().vocabulary_size as usize;
+        let mut logits = vec![0.0; draws.len() * width];
+        self.0.forward(batch, &mut Logits::new(&mut logits, width), progress)?;
+        let rows = logits.chunks_exact_mut(width).zip(draws);
+        Ok(rows.map(|(row, draw)| sampler.choose_for(row, draw)).collect())
+    }
+}
+
+#[test]
+fn a_model_that_chooses_gives_the_same_answers() {
+    let samplings = [
+        greedy(),
+        Sampling { seed: 5, tokens_max: 20, ..Sampling::default() },
+        Sampling { begin_with: vec!["qr".to_owned()], tokens_min: 9, ..greedy() },
+        Sampling { logprobs: Some(2), stop: vec![b"yz".to_vec()], ..greedy() },
+    ];
+    let mut plain = runner();
+    let mut chooser = Runner::new(Chooser(TestModel::new(2, 64, 8))).unwrap();
+    // One of them gets logits that are no numbers, and ends alone.
+    for ((prompt, sampling), n) in ["w x", "a", "k", "u"].iter().zip(&samplings).zip(1..) {
+        plain.submit(n, text(prompt), sampling.clone()).unwrap();
+        chooser.submit(n, text(prompt), sampling.clone()).unwrap();
+    }
+    plain.submit(9, text("N"), greedy()).unwrap();
+    chooser.submit(9, text("N"), greedy()).unwrap();
+    let events = run(&mut chooser);
+    assert_eq!(events, run(&mut plain));
+    assert!(events.contains(&"9 failed logits_not_finite".to_owned()), "{events:?}");
+
+    set_fault("status in forward");
+    chooser.submit(1, text("a"), greedy()).unwrap();
+    assert_eq!(step(&mut chooser).unwrap_err().code, StatusCode::OomVram);
+    set_fault("");
+    assert_eq!(slots_held(), 0);
 }

@@ -1,0 +1,78 @@
+//! Compiles the kernels for the emulated device, where there is g++ to do it, and finds those that were compiled for GPUs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `address`: the kernels look for accesses outside of what was allocated. `cargo xtask test --long` sets it.
+const SANITIZE: &str = "GPT_OSS_CUDA_SANITIZE";
+/// Where `cargo xtask cuda-kernels` puts what it has compiled, from the root of the repository.
+const IMAGES: &str = "build/cuda-kernels";
+
+fn main() {
+    println!("cargo::rerun-if-changed=kernels");
+    println!("cargo::rerun-if-changed=emulation");
+    println!("cargo::rerun-if-env-changed={SANITIZE}");
+    println!("cargo::rustc-check-cfg=cfg(emulated)");
+    let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));
+    let here = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    list_sources(&here.join("kernels"), &out.join("sources.rs"));
+    list_images(&here.join("../../..").join(IMAGES), &out.join("images.rs"));
+    emulate();
+}
+
+fn emulate() {
+    let target = |name: &str| std::env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
+    if target("OS") != "linux" || target("ARCH") != "x86_64" {
+        return;
+    }
+    if Command::new("g++").arg("--version").output().is_err() {
+        println!(
+            "cargo::warning=without g++ there is no emulated device: the tests of the CUDA kernels are skipped"
+        );
+        return;
+    }
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++17").file("emulation/emulation.cpp").include("emulation");
+    // The compiler's own optimizations are what the tests wait for, in debug builds too. Products and sums stay apart.
+    build.opt_level(2).flag("-ffp-contract=off").flag("-march=x86-64-v3").flag("-fno-strict-aliasing");
+    if std::env::var(SANITIZE).is_ok_and(|which| which == "address") {
+        build.flag("-fsanitize=address").flag("-fno-omit-frame-pointer");
+        println!("cargo::rustc-link-arg=-lasan");
+    }
+    build.compile("gpt_oss_cuda_emulation");
+    println!("cargo::rustc-cfg=emulated");
+}
+
+/// The kernels' text, for compiling them where the device is.
+fn list_sources(kernels: &Path, to: &Path) {
+    let mut text = String::from("pub const SOURCES: &[(&str, &str)] = &[\n");
+    for path in files(kernels) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        text += &format!("    ({name:?}, include_str!({path:?})),\n");
+    }
+    write(to, &(text + "];\n"));
+}
+
+/// What was compiled ahead of time: `sm_90a.cubin`, `compute_80.ptx` and so on; nothing where that was not done.
+fn list_images(images: &Path, to: &Path) {
+    println!("cargo::rerun-if-changed={}", images.display());
+    let mut text = String::from("pub const IMAGES: &[(&str, &[u8])] = &[\n");
+    for path in files(images) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(".cubin") || name.ends_with(".ptx") {
+            text += &format!("    ({name:?}, include_bytes!({path:?})),\n");
+        }
+    }
+    write(to, &(text + "];\n"));
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut files: Vec<PathBuf> = entries.filter_map(|e| e.ok().map(|e| e.path())).collect();
+    files.sort();
+    files
+}
+
+fn write(to: &Path, text: &str) {
+    std::fs::write(to, text).expect("cargo's folder for outputs can be written to");
+}

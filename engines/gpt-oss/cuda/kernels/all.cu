@@ -1,0 +1,20 @@
+// All kernels as one program, in the order of a pass. Only this file includes others.
+
+#include "common.cuh"
+
+#include "embed.cu"
+#include "rmsnorm.cu"
+#include "linear_gemv.cu"
+#include "linear_mma.cu"
+#include "rope_kv.cu"
+#include "attention_decode.cu"
+#include "attention_combine.cu"
+#include "attention_prefill.cu"
+#include "route.cu"
+#include "experts_sort.cu"
+#include "experts_up_gemv.cu"
+#include "experts_down_gemv.cu"
+#include "experts_up_mma.cu"
+#include "experts_down_mma.cu"
+#include "experts_combine.cu"
+#include "sample.cu"
