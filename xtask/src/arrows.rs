@@ -87,6 +87,7 @@ const ROOMS: &[Room] = &[
     tested("gpt-oss-cpu", &["gpt-oss-model", "model-formats"], &["gpt-oss-synth"]),
     // Chooses tokens on the device, as the SDK's sampler does.
     room("gpt-oss-cuda", &["engine-sdk", "gpt-oss-model", "model-formats"]),
+    room("gpt-oss-cuda-check", &["engine-sdk", "gpt-oss-cpu", "gpt-oss-cuda", "gpt-oss-model"]),
     tested(
         "gpt-oss-plugin",
         &["engine-sdk", "model-formats", "gpt-oss-model", "gpt-oss-cpu", "gpt-oss-cuda"],

@@ -3,10 +3,18 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::Args;
 
-use crate::{build, platforms, setup, shell, tidy};
+use crate::{build, cuda, platforms, setup, shell, tidy};
 
-pub fn test() -> Result<()> {
+#[derive(Args)]
+pub struct TestArguments {
+    /// Also what takes long: the CUDA kernels under the address sanitizer
+    #[arg(long)]
+    long: bool,
+}
+
+pub fn test(arguments: &TestArguments) -> Result<()> {
     let mut steps = Steps::default();
     let tools = steps.step("set-up", setup::install)?;
     steps.step("format", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
@@ -18,6 +26,7 @@ pub fn test() -> Result<()> {
         )
     })?;
     steps.step("dependencies", || run_deny(&tools))?;
+    steps.step("cuda kernels", cuda::kernels)?;
     steps.step("binary and plugins", || build::run(&build::BuildArguments { release: false }))?;
     steps.step("tidy", tidy::check)?;
     steps.step("tests", || {
@@ -31,6 +40,9 @@ pub fn test() -> Result<()> {
                 .env("REQUIRE_CLIENTS", "1"),
         )
     })?;
+    if arguments.long && cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        steps.step("cuda kernels, sanitized", cuda::sanitized_tests)?;
+    }
     steps.step("other platforms", platforms::check)?;
     steps.report();
     Ok(())

@@ -6,6 +6,7 @@ mod arrows;
 mod bench;
 mod build;
 mod checks;
+mod cuda;
 mod demo;
 mod metadata;
 mod platforms;
@@ -29,7 +30,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     /// Install what is missing, then run every check and every test
-    Test,
+    Test(checks::TestArguments),
     /// Install what the tests need and is missing; says what and why first
     Setup,
     /// Check the tree's own rules: arrows, file heads, unsafe code, generated documents
@@ -42,6 +43,10 @@ enum Verb {
     CheckPlatforms,
     /// Run the tests of the cpu's kernels as code for 64-bit Arm, under qemu
     TestArm64,
+    /// Compile the kernels for NVIDIA GPUs into build/cuda-kernels, without a GPU; the next build of the engine has them
+    CudaKernels,
+    /// Make build/gpu-bundle: everything that is to be seen on a machine with an NVIDIA GPU
+    GpuBundle,
     /// Show the whole way from registration to a token on this machine
     Demo(demo::DemoArguments),
     /// Write a checkpoint of random weights in a published shape
@@ -67,13 +72,15 @@ fn main() -> ExitCode {
 
 fn run(verb: Verb) -> Result<()> {
     match verb {
-        Verb::Test => checks::test(),
+        Verb::Test(arguments) => checks::test(&arguments),
         Verb::Setup => setup::install().map(|_| ()),
         Verb::Tidy => tidy::check(),
         Verb::Docs => tidy::write_generated(),
         Verb::Deny => checks::deny(),
         Verb::CheckPlatforms => platforms::check(),
         Verb::TestArm64 => platforms::arm64::test(),
+        Verb::CudaKernels => cuda::kernels(),
+        Verb::GpuBundle => cuda::bundle(),
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Synth(arguments) => build::synth(&arguments),
         Verb::Build(arguments) => build::run(&arguments),

@@ -131,7 +131,7 @@ pub fn apt_install(package: &str, why: &str) -> Result<()> {
     })
 }
 
-fn say(what: &str, why: &str, how: &str) {
+pub fn say(what: &str, why: &str, how: &str) {
     eprintln!("  missing: {what}\n      why: {why}\n  install: {how}");
 }
 

@@ -18,3 +18,4 @@
 #include "experts_down_mma.cu"
 #include "experts_combine.cu"
 #include "sample.cu"
+#include "peak.cu"

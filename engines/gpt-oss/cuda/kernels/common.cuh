@@ -14,7 +14,7 @@ typedef unsigned long long u64;
 
 #ifndef EMULATED
 #define DEVICE static __device__ __forceinline__
-#define KERNEL(name, Args, threads) extern "C" __global__ void __launch_bounds__(threads) name(const Args a)
+#define KERNEL(name, Args, threads) extern "C" __global__ void __launch_bounds__(threads, 1) name(const Args a)
 #define SHARED(T, name, n) __shared__ __align__(16) T name[n]
 #define UNROLL _Pragma("unroll")
 #define UNROLL_2 _Pragma("unroll 2")

@@ -20,6 +20,12 @@ impl Field for Address {
     }
 }
 
+impl Field for u64 {
+    fn put(self, to: &mut Vec<u8>) {
+        Address(self).put(to);
+    }
+}
+
 impl Field for u32 {
     fn put(self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.to_le_bytes());

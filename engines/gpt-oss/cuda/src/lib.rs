@@ -27,3 +27,15 @@ pub mod weights;
 pub use device::{Address, Device, DeviceError, Launch};
 pub use model::{CudaModel, Span};
 pub use plan::{Bounds, Needs};
+
+/// The processor as a device, with a seed for the order of threads (0: their own); none where the kernels were not
+/// compiled for it.
+pub fn emulated_device(schedule: u64) -> Option<Box<dyn Device>> {
+    #[cfg(emulated)]
+    return Some(Box::new(emulated::Emulated::new(schedule)));
+    #[cfg(not(emulated))]
+    {
+        let _ = schedule;
+        None
+    }
+}

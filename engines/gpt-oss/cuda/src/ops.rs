@@ -13,6 +13,7 @@ pub mod experts_up_gemv;
 pub mod experts_up_mma;
 pub mod linear_gemv;
 pub mod linear_mma;
+pub mod peak;
 pub mod rmsnorm;
 pub mod rope_kv;
 pub mod route;
@@ -52,8 +53,9 @@ pub struct Operator {
     pub bench: fn(&dyn Device, usize) -> Result<Option<Bench>, Failure>,
 }
 
-/// In the order of a pass.
+/// In the order of a pass, behind what a device can do at most.
 pub const OPERATORS: &[Operator] = &[
+    Operator { name: "peak", check: peak::check, bench: peak::bench },
     Operator { name: "embed", check: embed::check, bench: embed::bench },
     Operator { name: "rmsnorm", check: rmsnorm::check, bench: rmsnorm::bench },
     Operator { name: "linear_gemv", check: linear_gemv::check, bench: linear_gemv::bench },

@@ -36,7 +36,7 @@ macro_rules! operators {
 }
 
 operators! {
-    embed rmsnorm linear_gemv linear_mma rope_kv attention_decode attention_combine attention_prefill route experts_sort
+    peak embed rmsnorm linear_gemv linear_mma rope_kv attention_decode attention_combine attention_prefill route experts_sort
     experts_up_gemv experts_down_gemv experts_up_mma experts_down_mma experts_combine sample
 }
 

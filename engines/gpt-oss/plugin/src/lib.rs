@@ -1,5 +1,7 @@
 //! The gpt-oss engine as a plugin: settings and memory on one side, a device's forward pass on the other.
 
+mod cuda;
+mod either;
 mod files;
 mod limits;
 mod model;
@@ -11,11 +13,12 @@ use engine_sdk::{
 };
 use gpt_oss_cpu::{CpuModel, Pool};
 
+pub use crate::either::Either;
 use crate::limits::{Fixed, Limits};
 use crate::model::GptOssModel;
 use crate::options::{DenseWeights, Options};
 
-/// The one device there is.
+/// The device that is always there.
 pub(crate) const CPU: &str = "cpu";
 
 #[derive(Debug)]
@@ -24,47 +27,23 @@ pub struct GptOss;
 engine_sdk::export_engine!(GptOss);
 
 impl Engine for GptOss {
-    type Model = GptOssModel;
+    type Model = Either;
 
     fn info() -> EngineInfo {
         EngineInfo { id: "gpt-oss", version: env!("CARGO_PKG_VERSION") }
     }
 
     fn devices() -> Result<Vec<Device>, Status> {
-        let mut system = sysinfo::System::new().map_err(|error| {
-            Status::internal(reason::INTERNAL, format!("the system does not tell its memory: {error}"))
-        })?;
-        system.refresh_memory();
-        system.refresh_cpu_list(sysinfo::CpuRefreshKind::nothing());
-        let brand = system.cpus().first().map_or("", |cpu| cpu.brand().trim());
-        let isa = gpt_oss_cpu::Isa::detect().as_str();
-        let brand = if brand.is_empty() { std::env::consts::ARCH } else { brand };
-        Ok(vec![Device {
-            id: CPU.to_owned(),
-            kind: CPU.to_owned(),
-            name: format!("{brand} ({isa})"),
-            memory_total: system.total_memory(),
-            memory_free: system.available_memory(),
-        }])
+        let mut devices = cuda::devices();
+        devices.push(cpu()?);
+        Ok(devices)
     }
 
     fn estimate(files: &ModelFiles, settings: &Settings) -> Result<Estimate, Status> {
-        check_devices(settings)?;
-        let options = Options::of(settings)?;
-        let store = files::open(files)?;
-        let (sequences, batch) = limits::sequences_and_batch(settings)?;
-        let needs = limits::needs(store.config(), batch, sequences, options.kv());
-        let copy = options.copy_bytes(store.config());
-        let need = DeviceNeed {
-            device: CPU.to_owned(),
-            weights: copy.copy,
-            weights_mapped: store.checkpoint().tensor_bytes() - copy.replaced,
-            workspace: needs.workspace + needs.kv_shared + files::tokenizer_bytes(files)?,
-            per_sequence: 0,
-            kv_per_token: needs.kv_per_token,
-            kv_fixed: needs.kv_fixed,
-        };
-        Ok(Estimate { devices: vec![need], context_length_max: store.config().context_length_max })
+        match place(settings)? {
+            Place::Cpu => estimate_cpu(files, settings),
+            Place::Cuda(number) => cuda::estimate(files, settings, number),
+        }
     }
 
     fn load(
@@ -72,61 +51,123 @@ impl Engine for GptOss {
         settings: &Settings,
         budget: &[DeviceBytes],
         progress: &mut Progress<'_>,
-    ) -> Result<GptOssModel, Status> {
-        check_devices(settings)?;
-        let options = Options::of(settings)?;
-        let store = files::open(files)?;
-        let total: u64 = store.shards().iter().map(|s| s.as_ref().len() as u64).sum();
-        progress.report(0, total)?;
-        let fixed = Fixed {
-            tokenizer: files::tokenizer_bytes(files)?,
-            copy: options.copy_bytes(store.config()).copy,
-        };
-        let limits = Limits::choose(store.config(), settings, options.kv(), fixed, granted(budget)?)?;
-        let tokenizer = files::tokenizer(files, store.config().vocabulary)?;
-        let threads = settings.threads.map_or_else(physical_cores, |threads| threads as usize);
-        let pool = if options.pin { Pool::pinned(threads) } else { Pool::new(threads) }.map_err(|error| {
-            Status::load_failed("threads_unavailable", format!("cannot start {threads} threads: {error}"))
-        })?;
-        let mut model = CpuModel::new(store, pool, options.isa)
-            .with_activations(options.activations)
-            .with_kv_format(options.kv_format);
-        if options.deterministic {
-            model = model.deterministic();
+    ) -> Result<Either, Status> {
+        match place(settings)? {
+            Place::Cpu => Ok(Either::Cpu(Box::new(load_cpu(files, settings, budget, progress)?))),
+            Place::Cuda(number) => {
+                let model = cuda::load(files, settings, budget, number, progress)?;
+                Ok(Either::Cuda(Box::new(model)))
+            }
         }
-        let read = match options.dense_weights {
-            DenseWeights::Bf16 => 0,
-            DenseWeights::Int8 => files::prepare_int8(&mut model, total, progress)?,
-        };
-        if options.touch {
-            files::touch(&model, read, total, progress)?;
-        }
-        log::info(format_args!(
-            "{}: {} threads, {}, {} activations, {} attention and output{}, context {}, {} sequences, {} bytes of {} KV",
-            files.id,
-            model.threads(),
-            model.isa().as_str(),
-            model.activations().as_str(),
-            options.dense_weights.as_str(),
-            if options.deterministic { ", deterministic" } else { "" },
-            limits.context_length,
-            limits.sequences_max,
-            limits.kv_bytes,
-            options.kv_format.as_str()
-        ));
-        progress.report(total, total)?;
-        Ok(GptOssModel::new(model, tokenizer, limits, options))
     }
 }
 
-fn check_devices(settings: &Settings) -> Result<(), Status> {
-    match settings.devices.iter().find(|d| *d != CPU) {
-        None => Ok(()),
-        Some(other) => {
-            let message = format!("device {other} is not one of: {CPU}");
-            Err(Status::unsupported(reason::UNKNOWN_DEVICE, message).with_param("devices"))
-        }
+/// Where a model is to be: one worker has one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Cpu,
+    Cuda(u32),
+}
+
+fn place(settings: &Settings) -> Result<Place, Status> {
+    let first = match settings.devices.first() {
+        Some(first) => first.clone(),
+        None => GptOss::devices()?.into_iter().next().map_or_else(|| CPU.to_owned(), |d| d.id),
+    };
+    let refused =
+        |message: String| Err(Status::unsupported(reason::UNKNOWN_DEVICE, message).with_param("devices"));
+    if let Some(other) = settings.devices.iter().find(|d| **d != first) {
+        return refused(format!("devices {first} and {other}: a model of this engine is on one device"));
     }
+    match cuda::number(&first) {
+        _ if first == CPU => Ok(Place::Cpu),
+        Some(number) => Ok(Place::Cuda(number)),
+        None => refused(format!("device {first} is not one of: {CPU}, cuda:N")),
+    }
+}
+
+fn cpu() -> Result<Device, Status> {
+    let mut system = sysinfo::System::new().map_err(|error| {
+        Status::internal(reason::INTERNAL, format!("the system does not tell its memory: {error}"))
+    })?;
+    system.refresh_memory();
+    system.refresh_cpu_list(sysinfo::CpuRefreshKind::nothing());
+    let brand = system.cpus().first().map_or("", |cpu| cpu.brand().trim());
+    let isa = gpt_oss_cpu::Isa::detect().as_str();
+    let brand = if brand.is_empty() { std::env::consts::ARCH } else { brand };
+    Ok(Device {
+        id: CPU.to_owned(),
+        kind: CPU.to_owned(),
+        name: format!("{brand} ({isa})"),
+        memory_total: system.total_memory(),
+        memory_free: system.available_memory(),
+    })
+}
+
+fn estimate_cpu(files: &ModelFiles, settings: &Settings) -> Result<Estimate, Status> {
+    let options = Options::of(settings)?;
+    let store = files::open(files)?;
+    let (sequences, batch) = limits::sequences_and_batch(settings)?;
+    let needs = limits::needs(store.config(), batch, sequences, options.kv());
+    let copy = options.copy_bytes(store.config());
+    let need = DeviceNeed {
+        device: CPU.to_owned(),
+        weights: copy.copy,
+        weights_mapped: store.checkpoint().tensor_bytes() - copy.replaced,
+        workspace: needs.workspace + needs.kv_shared + files::tokenizer_bytes(files)?,
+        per_sequence: 0,
+        kv_per_token: needs.kv_per_token,
+        kv_fixed: needs.kv_fixed,
+    };
+    Ok(Estimate { devices: vec![need], context_length_max: store.config().context_length_max })
+}
+
+fn load_cpu(
+    files: &ModelFiles,
+    settings: &Settings,
+    budget: &[DeviceBytes],
+    progress: &mut Progress<'_>,
+) -> Result<GptOssModel, Status> {
+    let options = Options::of(settings)?;
+    let store = files::open(files)?;
+    let total: u64 = store.shards().iter().map(|s| s.as_ref().len() as u64).sum();
+    progress.report(0, total)?;
+    let fixed =
+        Fixed { tokenizer: files::tokenizer_bytes(files)?, copy: options.copy_bytes(store.config()).copy };
+    let limits = Limits::choose(store.config(), settings, options.kv(), fixed, granted(budget)?)?;
+    let tokenizer = files::tokenizer(files, store.config().vocabulary)?;
+    let threads = settings.threads.map_or_else(physical_cores, |threads| threads as usize);
+    let pool = if options.pin { Pool::pinned(threads) } else { Pool::new(threads) }.map_err(|error| {
+        Status::load_failed("threads_unavailable", format!("cannot start {threads} threads: {error}"))
+    })?;
+    let mut model = CpuModel::new(store, pool, options.isa)
+        .with_activations(options.activations)
+        .with_kv_format(options.kv_format);
+    if options.deterministic {
+        model = model.deterministic();
+    }
+    let read = match options.dense_weights {
+        DenseWeights::Bf16 => 0,
+        DenseWeights::Int8 => files::prepare_int8(&mut model, total, progress)?,
+    };
+    if options.touch {
+        files::touch(&model, read, total, progress)?;
+    }
+    log::info(format_args!(
+        "{}: {} threads, {}, {} activations, {} attention and output{}, context {}, {} sequences, {} bytes of {} KV",
+        files.id,
+        model.threads(),
+        model.isa().as_str(),
+        model.activations().as_str(),
+        options.dense_weights.as_str(),
+        if options.deterministic { ", deterministic" } else { "" },
+        limits.context_length,
+        limits.sequences_max,
+        limits.kv_bytes,
+        options.kv_format.as_str()
+    ));
+    progress.report(total, total)?;
+    Ok(GptOssModel::new(model, tokenizer, limits, options))
 }
 
 /// What the host grants on the cpu, or what is free when it does not say.
@@ -134,7 +175,7 @@ fn granted(budget: &[DeviceBytes]) -> Result<u64, Status> {
     match budget.iter().find(|b| b.device == CPU) {
         Some(granted) => Ok(granted.bytes),
         None => {
-            let free = GptOss::devices()?.first().map_or(0, |d| d.memory_free);
+            let free = cpu()?.memory_free;
             Ok(if free == 0 { u64::MAX } else { free })
         }
     }

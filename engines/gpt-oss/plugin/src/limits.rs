@@ -136,7 +136,7 @@ impl Limits {
     }
 }
 
-fn invalid(setting: &'static str, message: String) -> Status {
+pub(crate) fn invalid(setting: &'static str, message: String) -> Status {
     Status::unsupported(reason::INVALID_SETTINGS, message).with_param(setting)
 }
 

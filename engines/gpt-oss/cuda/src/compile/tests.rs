@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn the_program_has_every_file_and_includes_nothing() {
     let program = program();
-    for (name, _) in SOURCES.iter().filter(|(name, _)| *name != ROOT) {
+    for (name, _) in SOURCES.iter().filter(|(name, _)| *name != ROOT && !name.ends_with(".txt")) {
         assert!(program.contains(&format!("#line 1 \"{name}\"\n")), "{name} is not in {ROOT}");
     }
     assert!(!program.contains("#include"), "kernels include nothing");

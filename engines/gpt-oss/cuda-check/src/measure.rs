@@ -1,0 +1,178 @@
+//! `model` and `roofline`: times, memory, and shares of what the device can do.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use gpt_oss_cuda::ops::OPERATORS;
+use gpt_oss_cuda::plan::BLOCK_TOKENS;
+use gpt_oss_cuda::testing::Bench;
+use gpt_oss_cuda::{Bounds, CudaModel, Device, DeviceError, Span};
+use serde_json::json;
+
+use crate::report::Report;
+use crate::{Place, checkpoint, open};
+
+const DECODE_BATCHES: [usize; 5] = [1, 8, 32, 64, 128];
+const PREFILLS: [usize; 3] = [512, 4096, 16_384];
+const LONG_CONTEXT: usize = 32_768;
+/// Tokens of a prompt that are read in one step.
+const CHUNK: usize = 2048;
+/// Context of the decode rows.
+const CONTEXT: usize = 256;
+/// Steps of a decode row. The first ones, which also record, are not counted.
+const STEPS: usize = 64;
+const STEPS_BEFORE: usize = 4;
+/// Sizes of the kernels' rows.
+const TOKENS: [usize; 5] = [1, 8, 64, 512, 4096];
+/// Launches of a kernel that are timed together.
+const REPEATS: usize = 20;
+
+pub fn model(place: &Place, folder: &Path, report: &mut Report) -> Result<()> {
+    let store = checkpoint(folder)?;
+    let config = store.config().clone();
+    let device = open(place)?;
+    let before = device.info()?;
+    let context = LONG_CONTEXT.min(config.context_length_max as usize);
+    let bounds = Bounds {
+        context_length: context,
+        sequences_max: DECODE_BATCHES[DECODE_BATCHES.len() - 1],
+        batch_tokens_max: CHUNK,
+        // Each row has blocks of its own in both kinds of groups.
+        blocks: 2 * (context / BLOCK_TOKENS).max(128 * (CONTEXT / BLOCK_TOKENS + 1)),
+    };
+    let start = Instant::now();
+    let known = vec![true; config.vocabulary];
+    let loaded = CudaModel::load(device, &config, &store, bounds, &known, |_| Ok::<(), Infallible>(()));
+    let mut model = loaded.map_err(|error| anyhow!("the load failed: {error:?}"))?;
+    let seconds = start.elapsed().as_secs_f64();
+    let used = before.memory_free - model.device().info()?.memory_free;
+    let bytes = store.checkpoint().tensor_bytes();
+    report.seen(
+        "load",
+        json!({ "device": before.name, "seconds": seconds, "gb_a_second": bytes as f64 / seconds / 1e9,
+            "estimate_bytes": model.needs().total(), "used_bytes": used,
+            "estimate_over_used": model.needs().total() as f64 / used as f64 }),
+    );
+    for batch in DECODE_BATCHES {
+        let seconds = decode(&mut model, batch, CONTEXT)?;
+        report.seen(
+            "decode",
+            json!({ "batch": batch, "context": CONTEXT, "milliseconds": seconds * 1e3,
+                "tokens_a_second": batch as f64 / seconds }),
+        );
+    }
+    let seconds = decode(&mut model, 1, context - STEPS - STEPS_BEFORE)?;
+    report.seen(
+        "decode",
+        json!({ "batch": 1, "context": context, "milliseconds": seconds * 1e3, "tokens_a_second": 1.0 / seconds }),
+    );
+    for tokens in PREFILLS.into_iter().filter(|t| *t <= context) {
+        let seconds = prefill(&mut model, tokens)?;
+        report.seen(
+            "prefill",
+            json!({ "tokens": tokens, "seconds": seconds, "tokens_a_second": tokens as f64 / seconds }),
+        );
+    }
+    Ok(())
+}
+
+/// Blocks of a row in each group.
+fn tables(model: &CudaModel, row: usize, positions: usize) -> Vec<Vec<u32>> {
+    let groups = model.groups().windows.len();
+    let each = positions.div_ceil(BLOCK_TOKENS);
+    let all = model.bounds().blocks;
+    // Rows beyond what there is share blocks: nobody reads what they say.
+    let block = |group: usize, i: usize| (((row * groups + group) * each + i) % all) as u32;
+    (0..groups).map(|group| (0..each).map(|i| block(group, i)).collect()).collect()
+}
+
+/// Seconds of a step in which every row has one token, sampling included. What the context says is whatever memory holds.
+fn decode(model: &mut CudaModel, batch: usize, context: usize) -> Result<f64> {
+    let end = context + STEPS + STEPS_BEFORE;
+    let rows: Vec<Vec<Vec<u32>>> = (0..batch).map(|row| tables(model, row, end)).collect();
+    let (sampling, history) = (engine_sdk::Sampling::default(), engine_sdk::History::default());
+    let draw = engine_sdk::Draw { sampling: &sampling, history: &history, position: 0, only: None };
+    let draws = vec![draw; batch];
+    let mut start = Instant::now();
+    for step in 0..STEPS + STEPS_BEFORE {
+        if step == STEPS_BEFORE {
+            start = Instant::now();
+        }
+        let spans: Vec<Span<'_>> = rows
+            .iter()
+            .map(|tables| Span {
+                position: context + step,
+                tokens: &[1],
+                tables: tables.iter().map(|blocks| (0, &blocks[..])).collect(),
+                wants_logits: true,
+            })
+            .collect();
+        model.forward(&spans)?;
+        // A row's own error, such as logits that are no numbers, does not change the time.
+        let _ = model.sample(&draws, &[])?;
+    }
+    Ok(start.elapsed().as_secs_f64() / STEPS as f64)
+}
+
+/// Seconds of a prompt, in chunks, up to its first token's logits.
+fn prefill(model: &mut CudaModel, tokens: usize) -> Result<f64> {
+    let tables = tables(model, 0, tokens);
+    let vocabulary = model.config().vocabulary as u32;
+    let prompt: Vec<u32> = (0..tokens as u32).map(|i| i.wrapping_mul(2_654_435_761) % vocabulary).collect();
+    let mut logits = [0.0; 1];
+    let start = Instant::now();
+    for (n, chunk) in prompt.chunks(CHUNK).enumerate() {
+        let position = n * CHUNK;
+        let span = Span {
+            position,
+            tokens: chunk,
+            tables: tables.iter().map(|blocks| (0, &blocks[..])).collect(),
+            wants_logits: position + chunk.len() == tokens,
+        };
+        model.forward(&[span])?;
+    }
+    model.logits(0, &mut logits)?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+pub fn roofline(place: &Place, report: &mut Report) -> Result<()> {
+    let (mut bandwidth, mut peak) = (None, None);
+    for tokens in TOKENS {
+        for operator in OPERATORS {
+            // Its memory is free again afterwards.
+            let device = open(place)?;
+            let Some(bench) = (operator.bench)(&*device, tokens)? else { continue };
+            let seconds = seconds(&*device, &bench)?;
+            let (bytes, operations) = (bench.bytes as f64 / seconds, bench.operations as f64 / seconds);
+            if operator.name == "peak" {
+                // The first of its rows reads, the second multiplies; more would say nothing new.
+                let place = if tokens == 1 { &mut bandwidth } else { &mut peak };
+                if place.is_some() {
+                    continue;
+                }
+                *place = Some(if tokens == 1 { bytes } else { operations });
+            }
+            let share = |rate: f64, most: Option<f64>| most.map(|most| rate / most);
+            report.seen(
+                "kernel",
+                json!({ "operator": operator.name, "tokens": tokens, "microseconds": seconds * 1e6,
+                    "gb_a_second": bytes / 1e9, "share_of_bandwidth": share(bytes, bandwidth),
+                    "tflop_a_second": operations / 1e12, "share_of_peak": share(operations, peak) }),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Of one pass over the launches. What fits a cache is read from there from the second time on.
+fn seconds(device: &dyn Device, bench: &Bench) -> Result<f64, DeviceError> {
+    device.begin_recording()?;
+    let launched =
+        (0..REPEATS).try_for_each(|_| bench.launches.iter().try_for_each(|launch| device.launch(launch)));
+    let recording = device.end_recording()?;
+    launched?;
+    device.replay(recording)?;
+    Ok(device.seconds(&mut || device.replay(recording))? / REPEATS as f64)
+}
