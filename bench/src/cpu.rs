@@ -14,7 +14,7 @@
 //! its own prompt of [`streams::PROMPT_TOKENS`] tokens and an answer of fixed length; all answers' tokens divided by the
 //! time from the first byte sent to the last byte received. Ours is the whole product (router, node and worker).
 //!
-//! A part that fails is reported and the others go on.
+//! A part that fails is reported, the others go on and are recorded, and the program ends with an error.
 
 mod command;
 mod cost;
@@ -102,7 +102,9 @@ impl Part {
     }
 }
 
-pub fn run(arguments: &CpuArguments, common: &Common) -> Result<Vec<Row>> {
+/// # Errors
+/// Nothing at all could be measured.
+pub fn run(arguments: &CpuArguments, common: &Common) -> Result<Measured> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let peer = arguments.peer.as_deref().map(Peer::find).transpose()?;
     let limits = Limits::measure(None, LIMIT_ROUNDS).inspect_err(|e| eprintln!("no limits: {e:#}")).ok();
@@ -134,7 +136,13 @@ pub fn run(arguments: &CpuArguments, common: &Common) -> Result<Vec<Row>> {
     }
     let rows = session.rows(&samples);
     ensure!(!rows.is_empty(), "nothing could be measured");
-    Ok(rows)
+    Ok(Measured { rows, failed: samples.failures.len() })
+}
+
+/// What was measured, and how many parts were not.
+pub struct Measured {
+    pub rows: Vec<Row>,
+    pub failed: usize,
 }
 
 struct Session<'a> {
@@ -190,9 +198,13 @@ impl Session<'_> {
         let plain = Turn { repeat: REPEATS, ..Turn::new(self.model("20b"), THREADS) };
         match part {
             Part::Decode => {
-                for threads in [1, THREADS] {
-                    let done = Turn { threads, decode: DECODE_TOKENS, ..plain.clone() }.run()?;
-                    samples.extend(Side::Ours, &format!("decode-bf16-{threads}t"), &done.decode);
+                for (suffix, options) in [("", ""), (ours::ROUNDED_SUFFIX, ours::ROUNDED)] {
+                    for threads in [1, THREADS] {
+                        let options = options.to_owned();
+                        let done = Turn { threads, decode: DECODE_TOKENS, options, ..plain.clone() }.run()?;
+                        let row = format!("decode-bf16-{threads}t{suffix}");
+                        samples.extend(Side::Ours, &row, &done.decode);
+                    }
                 }
             }
             Part::Decode8bit => {
@@ -201,9 +213,18 @@ impl Session<'_> {
                 samples.extend(Side::Ours, "decode-8bit-2t", &done.decode);
             }
             Part::Prefill => {
-                let done = Turn { prefill: prompts(round), ..plain }.run()?;
-                for (tokens, rates) in &done.prefill {
-                    samples.extend(Side::Ours, &format!("prefill-{tokens}-2t"), rates);
+                let rounded = Turn {
+                    prefill: vec![SHORT_PROMPT],
+                    options: ours::ROUNDED.to_owned(),
+                    repeat: 1,
+                    ..plain.clone()
+                };
+                for (suffix, turn) in
+                    [("", Turn { prefill: prompts(round), ..plain }), (ours::ROUNDED_SUFFIX, rounded)]
+                {
+                    for (tokens, rates) in &turn.run()?.prefill {
+                        samples.extend(Side::Ours, &format!("prefill-{tokens}-2t{suffix}"), rates);
+                    }
                 }
             }
             Part::Load => {
@@ -306,6 +327,7 @@ fn limit(limits: &Limits, cost: &Cost, row: &str) -> Option<f64> {
         rates.map(|rate| rate.of(threads)).reduce(f64::max)
     };
     let all = limits.threads;
+    let row = row.strip_suffix(ours::ROUNDED_SUFFIX).unwrap_or(row);
     let computed = |prompt: u32| {
         let (_, rate) = limits.best_unit(Unit::FOR_BF16)?;
         Some(rate.all / cost.prefill_operations(prompt))

@@ -101,10 +101,10 @@ fn unit(isa: Isa, activations: Activations) -> Option<Unit> {
     }
 }
 
-/// What activations are measured as: of eight bits only with the best kernels of a kind, for `avx512bf16` has the same.
+/// What activations are measured as: of eight bits where there is a kernel, and `avx512bf16` has that of `avx512`.
 fn activations(kind: Kind, isa: Isa) -> &'static [Activations] {
     match (kind, isa) {
-        (Kind::Bf16, _) | (_, Isa::Avx512) => &[Activations::Bf16],
+        (Kind::Bf16, _) | (_, Isa::Avx512 | Isa::Neon) => &[Activations::Bf16],
         _ => &[Activations::Bf16, Activations::Int8],
     }
 }

@@ -96,15 +96,24 @@ impl Common {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // Parts that have no rows: what was measured is recorded first.
+    let mut failed = 0;
     let rows = match &arguments.suite {
         Suite::Host(host) => host::run(host, &arguments.common),
         Suite::Router(router) => router::run(router, &arguments.common),
         Suite::Path(path) => path::run(path, &arguments.common),
         Suite::Limits(limits) => limits::run(limits, &arguments.common),
         Suite::Kernels(kernels) => kernels::run(kernels, &arguments.common),
-        Suite::Cpu(cpu) => cpu::run(cpu, &arguments.common),
+        Suite::Cpu(cpu) => cpu::run(cpu, &arguments.common).map(|measured| {
+            failed = measured.failed;
+            measured.rows
+        }),
     };
-    ended(rows.and_then(|rows| finish(&rows, arguments.suite.kind(), &arguments.common)))
+    let finished = rows.and_then(|rows| finish(&rows, arguments.suite.kind(), &arguments.common));
+    ended(finished.and_then(|()| match failed {
+        0 => Ok(()),
+        _ => Err(anyhow::anyhow!("{failed} of the parts could not be measured, see above")),
+    }))
 }
 
 fn ended(result: Result<()>) -> ExitCode {

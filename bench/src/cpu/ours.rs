@@ -11,6 +11,9 @@ use super::found::Found;
 
 /// Options of the 8-bit form.
 pub const EIGHT_BITS: &str = r#"{"dense_weights":"int8"}"#;
+/// Options with activations in bf16 where many are multiplied, and in f32 where one is; and the end of such a row's name.
+pub const ROUNDED: &str = r#"{"activations":"bf16"}"#;
+pub const ROUNDED_SUFFIX: &str = "-activations-bf16";
 /// Beside this program. Two engines cannot be linked into one: both have the plugin's symbol.
 const PROGRAM: &str = "bench-cpu-turn";
 /// A load from a cold disk and a long prompt on a slow machine.

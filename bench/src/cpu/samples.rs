@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ours::ROUNDED_SUFFIX;
 use crate::record::Row;
 use crate::statistics::median;
 
@@ -24,11 +25,14 @@ impl Samples {
         self.values.entry(row.to_owned()).or_default().entry(side).or_default().extend(values);
     }
 
-    /// Of every row that we have a figure of; `limit` says what could be reached, in the row's own unit.
+    /// Of every row that we have a figure of; `limit` says what could be reached, in the row's own unit. The peer knows no
+    /// options: a row of ours with other activations has the peer of the row without.
     pub fn rows(&self, limit: impl Fn(&str) -> Option<f64>) -> Vec<Row> {
         let rows = self.values.iter().filter_map(|(name, sides)| {
             let ours = sides.get(&Side::Ours).filter(|values| !values.is_empty())?;
-            let peer = sides.get(&Side::Peer).filter(|values| !values.is_empty());
+            let base = name.strip_suffix(ROUNDED_SUFFIX).unwrap_or(name);
+            let peer = self.values.get(base).and_then(|sides| sides.get(&Side::Peer));
+            let peer = peer.filter(|values| !values.is_empty());
             let row = Row::new(name, unit(name), median(&mut ours.clone()), ours.len() as u32)
                 .peer(peer_name(name), peer.map(|values| median(&mut values.clone())));
             Some(match limit(name) {
@@ -72,10 +76,12 @@ mod tests {
         samples.extend(Side::Ours, "decode-8bit-2t", &[2.0]);
         samples.extend(Side::Peer, "decode-8bit-2t", &[1.5]);
         samples.extend(Side::Peer, "prefill-512-2t", &[9.0]);
+        samples.extend(Side::Ours, "prefill-512-2t-activations-bf16", &[7.0]);
         samples.extend(Side::Ours, "small-4-streams-first-ms", &[8.0]);
         let rows = samples.rows(|row| (row == "decode-8bit-2t").then_some(4.0));
         let expected = [
             Row::new("decode-8bit-2t", "tok/s", 2.0, 3).peer("llama.cpp Q8_0", Some(1.5)).limit(4.0),
+            Row::new("prefill-512-2t-activations-bf16", "tok/s", 7.0, 1).peer("llama.cpp BF16", Some(9.0)),
             Row::new("small-4-streams-first-ms", "ms", 8.0, 1),
         ];
         assert_eq!(rows, expected);

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(arguments.next().ok_or("name the folder of a checkpoint")?);
     let (mut name, mut date, mut commit) = ("20b".to_owned(), String::new(), String::new());
     let (mut prompt, mut tokens, mut isa) = (64usize, 32usize, Isa::detect());
-    let mut activations = Activations::Bf16;
+    let mut activations = Activations::Int8;
     let (mut deterministic, mut int8) = (false, false);
     let mut threads = std::thread::available_parallelism()?.get();
     while let Some(key) = arguments.next() {

@@ -7,8 +7,8 @@ use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 use crate::kernel::bf16::{self, GROUP, Swiglu};
 use crate::kernel::{Rows, split_len};
 use crate::linear::{
-    Affine, Compute, Inputs, QuantizedRows, RoundedRows, SplitRows, TOKEN_BLOCK, Vectors, linear, panel_rows,
-    rows_a_task, rows_shared,
+    Affine, Compute, Inputs, QUANTIZED_MAX, QuantizedRows, RoundedRows, SplitRows, TOKEN_BLOCK, Vectors,
+    linear, panel_rows, rows_a_task, rows_shared,
 };
 use crate::math::sigmoid;
 
@@ -57,7 +57,7 @@ struct Visit {
 }
 
 /// Adds the mixture's output for `tokens` to `residual`, (tokens, hidden). The router takes them as they are, the experts
-/// take the `quantized` ones if there are any.
+/// take the `quantized` ones if there are any; experts with many visitors take rounded ones all the same.
 pub(crate) fn mix(
     compute: Compute<'_>,
     config: &GptOssConfig,
@@ -67,21 +67,20 @@ pub(crate) fn mix(
     residual: &mut [f32],
 ) {
     let visits = route(compute, config, weights, tokens);
-    if let Some(tokens) = quantized {
-        let ends = ends(&visits);
-        let acts = activate(compute, config, weights.gate_up, tokens, &visits, &ends);
-        let acts = QuantizedRows::of(compute, &acts);
-        project(compute, config, weights.down, &visits, &ends, &acts, residual);
-        return;
-    }
     match tokens {
         Inputs::Quantized(_) => unreachable!("the router is bf16"),
-        Inputs::Split(tokens) => mix_split(compute, config, weights, tokens, &visits, residual),
+        Inputs::Split(tokens) => match quantized {
+            Some(tokens) => mix_quantized(compute, config, weights, tokens, &visits, residual),
+            None => mix_split(compute, config, weights, tokens, &visits, residual),
+        },
         Inputs::Rounded(tokens) => {
+            let most = if quantized.is_some() { QUANTIZED_MAX } else { FEW_VISITS };
             let (few, many): (Vec<&[Visit]>, Vec<&[Visit]>) =
-                visits.chunk_by(|a, b| a.expert == b.expert).partition(|visits| visits.len() <= FEW_VISITS);
-            if !few.is_empty() {
-                mix_split(compute, config, weights, &tokens.split(compute), &few.concat(), residual);
+                visits.chunk_by(|a, b| a.expert == b.expert).partition(|visits| visits.len() <= most);
+            match quantized {
+                _ if few.is_empty() => {}
+                Some(tokens) => mix_quantized(compute, config, weights, tokens, &few.concat(), residual),
+                None => mix_split(compute, config, weights, &tokens.split(compute), &few.concat(), residual),
             }
             if !many.is_empty() {
                 let acts = activate_packed(compute, config, weights.gate_up, tokens, &many);
@@ -102,6 +101,21 @@ fn mix_split(
 ) {
     let ends = ends(visits);
     let acts = activate(compute, config, weights.gate_up, tokens, visits, &ends);
+    project(compute, config, weights.down, visits, &ends, &acts, residual);
+}
+
+/// The visits of some experts, in eight bits.
+fn mix_quantized(
+    compute: Compute<'_>,
+    config: &GptOssConfig,
+    weights: ExpertWeights<'_>,
+    tokens: &QuantizedRows,
+    visits: &[Visit],
+    residual: &mut [f32],
+) {
+    let ends = ends(visits);
+    let acts = activate(compute, config, weights.gate_up, tokens, visits, &ends);
+    let acts = QuantizedRows::of(compute, &acts);
     project(compute, config, weights.down, visits, &ends, &acts, residual);
 }
 

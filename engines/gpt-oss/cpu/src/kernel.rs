@@ -123,7 +123,7 @@ pub enum Activations {
     Bf16,
     F32,
     /// Whole numbers of eight bits with a scale for every 32 columns, as [`quantized`] has them, where they meet weights
-    /// of four or eight bits; as with `Bf16` where they meet bf16.
+    /// of four or eight bits; as with `Bf16` where they meet bf16, and where many tokens meet a matrix and that is faster.
     Int8,
 }
 
@@ -132,9 +132,11 @@ impl Activations {
     pub const ALL: [Activations; 3] = [Activations::Bf16, Activations::F32, Activations::Int8];
 
     /// What they are with these kernels. Only [`Isa::Avx512Bf16`] gains by rounding them to bf16, and in the invariant
-    /// order a row has to be the same whether it is alone or not, as a quantized one is.
+    /// order a row has to be the same whether it is alone or not, as a quantized one is. NEON has no kernel for quantized
+    /// ones yet.
     pub fn with(self, isa: Isa, order: Order) -> Activations {
         match (self, isa, order) {
+            (_, Isa::Neon, _) => Activations::F32,
             (Activations::Int8, ..) | (_, Isa::Avx512Bf16, Order::Fastest) => self,
             _ => Activations::F32,
         }

@@ -119,12 +119,12 @@ impl CpuModel {
             isa,
             order: Order::Fastest,
             kv_format: KvFormat::F32,
-            activations: Activations::Bf16,
+            activations: Activations::Int8,
             clock: Clock::default(),
         }
     }
 
-    /// With other activations than bf16.
+    /// With other activations than those of eight bits.
     #[must_use]
     pub fn with_activations(self, activations: Activations) -> CpuModel {
         CpuModel { activations, ..self }

@@ -75,7 +75,7 @@ impl Options {
         }
         let mut options = Options {
             isa: Isa::detect(),
-            activations: Activations::Bf16,
+            activations: Activations::Int8,
             touch: true,
             deterministic: false,
             prefill_gap: PREFILL_GAP_DEFAULT,

@@ -149,6 +149,7 @@ pub fn multiply(isa: Isa, rows: Rows<'_>, vectors: &[&[u32]], out: &mut dyn FnMu
     );
     assert!(isa.is_available(), "this processor has no {}", isa.as_str());
     match isa {
+        // NEON's are not asked for: see `Activations::with`.
         Isa::Scalar | Isa::Neon => drive::<scalar::Kernel>(rows, vectors, out),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx512Bf16 if avx512vnni::is_available() => {

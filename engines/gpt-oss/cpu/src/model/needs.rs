@@ -3,7 +3,7 @@
 use gpt_oss_model::{Attention, GptOssConfig};
 
 use crate::kernel::bf16::GROUP;
-use crate::kernel::split_len;
+use crate::kernel::{quantized, split_len};
 use crate::kv::{BLOCK_TOKENS, KvFormat, KvShape};
 
 const FLOAT: u64 = size_of::<f32>() as u64;
@@ -37,7 +37,10 @@ impl Needs {
         // bring, in groups that are filled up.
         let intermediate = width(config.intermediate);
         let visits = config.experts_per_token as u64;
-        let experts = 3 * hidden + visits * intermediate.max((hidden + intermediate) / 2);
+        // Quantized, they are beside those that they are made from.
+        let eight_bits = |n: usize| quantized::words(n) as u64;
+        let act = (intermediate + eight_bits(config.intermediate)).max((hidden + intermediate) / 2);
+        let experts = 3 * hidden + eight_bits(config.hidden) + visits * act;
         let filling = config.experts as u64 * (GROUP as u64 - 1) * (hidden + intermediate) / 2;
         let logits = u64::from(sequences) * config.vocabulary as u64;
         let floats = batch * (attention.max(experts) + config.experts as u64) + filling + logits;
