@@ -9,7 +9,7 @@ use crate::{build, cuda, platforms, setup, shell, tidy};
 
 #[derive(Args)]
 pub struct TestArguments {
-    /// Also what takes long: the CUDA kernels under the address sanitizer
+    /// Also what takes long: the demo model on a software GPU, the CUDA kernels under the address sanitizer
     #[arg(long)]
     long: bool,
 }
@@ -40,6 +40,11 @@ pub fn test(arguments: &TestArguments) -> Result<()> {
                 .env("REQUIRE_CLIENTS", "1"),
         )
     })?;
+    if arguments.long {
+        steps.step("long tests", || {
+            shell::run(shell::cargo().args(["test", "-p", "gpt-oss-wgpu", "--locked", "--", "--ignored"]))
+        })?;
+    }
     if arguments.long && cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         steps.step("cuda kernels, sanitized", cuda::sanitized_tests)?;
     }

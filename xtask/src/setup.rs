@@ -10,6 +10,14 @@ const REQUIREMENTS: &str = "tests/clients/requirements.txt";
 const NODE_PACKAGE: &str = "tests/clients/package.json";
 const NODE_LOCK: &str = "tests/clients/package-lock.json";
 
+/// Where Debian puts the Vulkan loader, and others do.
+const LOADERS: &[&str] = &[
+    "/usr/lib/x86_64-linux-gnu/libvulkan.so.1",
+    "/usr/lib/aarch64-linux-gnu/libvulkan.so.1",
+    "/usr/lib64/libvulkan.so.1",
+    "/usr/lib/libvulkan.so.1",
+];
+
 /// What the set-up has put in place.
 pub struct Tools {
     /// The Python of the virtual environment, with the `openai` and `huggingface_hub` packages.
@@ -34,7 +42,29 @@ pub fn install() -> Result<Tools> {
     };
     python_packages(&venv, &tools)?;
     node_packages(&venv, &tools)?;
+    software_gpu()?;
     Ok(tools)
+}
+
+/// A Vulkan driver that computes on the processor, and the checker of what the kernels become for it.
+fn software_gpu() -> Result<()> {
+    if !cfg!(target_os = "linux") {
+        return Ok(());
+    }
+    let drivers = std::fs::read_dir("/usr/share/vulkan/icd.d").into_iter().flatten().flatten();
+    if !drivers.into_iter().any(|d| d.file_name().to_string_lossy().starts_with("lvp_")) {
+        apt_install(
+            "mesa-vulkan-drivers",
+            "lavapipe, on which the kernels in WGSL are tested without a GPU",
+        )?;
+    }
+    if !LOADERS.iter().any(|loader| Path::new(loader).exists()) {
+        apt_install("libvulkan1", "the Vulkan loader, through which lavapipe is found")?;
+    }
+    if shell::output(shell::command("spirv-val").arg("--version")).is_err() {
+        apt_install("spirv-tools", "spirv-val, which checks what the kernels in WGSL become")?;
+    }
+    Ok(())
 }
 
 /// Rust links through the system's C compiler.

@@ -1,0 +1,201 @@
+//! Which adapters this machine has, and whether gpt-oss can run on them.
+
+use std::fmt;
+
+use crate::device::DeviceError;
+
+/// Storage buffers that a kernel binds, at most: those of `experts_tile`.
+const BINDINGS: u32 = 7;
+/// Bytes of a kernel's arguments, at most.
+const ARGUMENT_BYTES: u32 = 64;
+/// Threads of a workgroup, at most.
+const THREADS: u32 = 256;
+/// Memory of a workgroup, at most: that of `attention_prefill` with the most heads there are kernels for.
+const WORKGROUP_BYTES: u32 = 32 << 10;
+
+/// What wgpu speaks to, in the order in which devices are offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Api {
+    Metal,
+    Vulkan,
+    D3d12,
+}
+
+impl Api {
+    pub const ALL: [Api; 3] = [Api::Metal, Api::Vulkan, Api::D3d12];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Api::Metal => "metal",
+            Api::Vulkan => "vulkan",
+            Api::D3d12 => "d3d12",
+        }
+    }
+
+    fn of(backend: wgpu::Backend) -> Option<Api> {
+        match backend {
+            wgpu::Backend::Metal => Some(Api::Metal),
+            wgpu::Backend::Vulkan => Some(Api::Vulkan),
+            wgpu::Backend::Dx12 => Some(Api::D3d12),
+            _ => None,
+        }
+    }
+}
+
+/// Whether an adapter can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Usable,
+    /// It computes on the processor: counts as the cpu, and only with leave.
+    Software,
+    /// What it lacks, with both numbers.
+    Unusable(String),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Usable => f.write_str("usable"),
+            Verdict::Software => f.write_str("a software adapter: counts as the cpu"),
+            Verdict::Unusable(why) => f.write_str(why),
+        }
+    }
+}
+
+/// A GPU as one interface of the system shows it.
+#[derive(Debug, Clone)]
+pub struct Adapter {
+    /// `vulkan:0`
+    pub id: String,
+    pub api: Api,
+    pub name: String,
+    /// Name and version of the driver, as it says itself.
+    pub driver: String,
+    pub verdict: Verdict,
+    /// Bytes of a buffer, and of what a kernel sees of it, at most.
+    pub buffer_max: u64,
+    pub binding_max: u64,
+    /// Threads that run in step: smallest and largest number.
+    pub subgroup: (u32, u32),
+    pub has_f16: bool,
+    pub(crate) adapter: wgpu::Adapter,
+}
+
+impl Adapter {
+    /// All there are, in the order in which they are to be offered: by [`Api`], then hardware before software, then as the
+    /// system names them. Allocates nothing on them.
+    pub fn all() -> Vec<Adapter> {
+        let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+        descriptor.backends = wgpu::Backends::METAL | wgpu::Backends::VULKAN | wgpu::Backends::DX12;
+        // Nothing that would look for debugging layers: they are not part of what users have.
+        descriptor.flags = wgpu::InstanceFlags::empty();
+        let instance = wgpu::Instance::new(descriptor);
+        let found = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+        let mut adapters: Vec<(Api, bool, wgpu::Adapter)> = found
+            .into_iter()
+            .filter_map(|adapter| {
+                let info = adapter.get_info();
+                Some((Api::of(info.backend)?, info.device_type == wgpu::DeviceType::Cpu, adapter))
+            })
+            .collect();
+        adapters.sort_by_key(|(api, is_software, _)| (*api, *is_software));
+        let mut counts = [0; Api::ALL.len()];
+        adapters
+            .into_iter()
+            .map(|(api, is_software, adapter)| {
+                let number = counts[api as usize];
+                counts[api as usize] += 1;
+                Adapter::of(format!("{}:{number}", api.as_str()), api, is_software, adapter)
+            })
+            .collect()
+    }
+
+    fn of(id: String, api: Api, is_software: bool, adapter: wgpu::Adapter) -> Adapter {
+        let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
+        let verdict = match lacks(&limits, features) {
+            Some(why) => Verdict::Unusable(why),
+            None if is_software => Verdict::Software,
+            None => Verdict::Usable,
+        };
+        Adapter {
+            id,
+            api,
+            driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+            name: info.name,
+            verdict,
+            buffer_max: limits.max_buffer_size,
+            binding_max: limits.max_storage_buffer_binding_size,
+            subgroup: (info.subgroup_min_size, info.subgroup_max_size),
+            has_f16: features.contains(wgpu::Features::SHADER_F16),
+            adapter,
+        }
+    }
+
+    /// The adapter with this id; `vulkan` alone is the first of them.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoAdapter`], with all there are; [`DeviceError::Unusable`]; for a software adapter without leave
+    /// [`DeviceError::Software`].
+    pub fn find(id: &str, allow_software: bool) -> Result<Adapter, DeviceError> {
+        let mut all = Adapter::all();
+        let wanted = |a: &Adapter| a.id == id || a.api.as_str() == id;
+        let Some(at) = all.iter().position(wanted) else {
+            let known = all.iter().map(|a| a.id.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(DeviceError::NoAdapter { id: id.to_owned(), known });
+        };
+        let adapter = all.swap_remove(at);
+        match &adapter.verdict {
+            Verdict::Usable => Ok(adapter),
+            Verdict::Software if allow_software => Ok(adapter),
+            Verdict::Software => Err(DeviceError::Software { id: adapter.id, name: adapter.name }),
+            Verdict::Unusable(why) => {
+                Err(DeviceError::Unusable { id: adapter.id, name: adapter.name, why: why.clone() })
+            }
+        }
+    }
+}
+
+/// What an adapter lacks for the kernels; none when nothing.
+fn lacks(limits: &wgpu::Limits, features: wgpu::Features) -> Option<String> {
+    if !features.contains(wgpu::Features::IMMEDIATES) {
+        return Some("kernels cannot be given arguments (IMMEDIATES)".to_owned());
+    }
+    let needed = [
+        ("storage buffers of a kernel", limits.max_storage_buffers_per_shader_stage, BINDINGS),
+        ("bytes of a kernel's arguments", limits.max_immediate_size, ARGUMENT_BYTES),
+        ("threads of a workgroup", limits.max_compute_invocations_per_workgroup, THREADS),
+        ("bytes of a workgroup's memory", limits.max_compute_workgroup_storage_size, WORKGROUP_BYTES),
+    ];
+    needed
+        .into_iter()
+        .find(|(_, has, needs)| has < needs)
+        .map(|(what, has, needs)| format!("{what}: it has {has}, and the kernels need {needs}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adapter_without_room_is_refused_with_both_numbers() {
+        let whole = wgpu::Limits {
+            max_storage_buffers_per_shader_stage: BINDINGS,
+            max_immediate_size: ARGUMENT_BYTES,
+            max_compute_invocations_per_workgroup: THREADS,
+            max_compute_workgroup_storage_size: WORKGROUP_BYTES,
+            ..wgpu::Limits::default()
+        };
+        let features = wgpu::Features::IMMEDIATES;
+        assert_eq!(lacks(&whole, features), None);
+        let small = wgpu::Limits { max_compute_workgroup_storage_size: 16384, ..whole.clone() };
+        let why = lacks(&small, features).expect("too small");
+        assert!(why.contains("16384") && why.contains("32768"), "{why}");
+        assert!(lacks(&whole, wgpu::Features::empty()).is_some());
+    }
+
+    #[test]
+    fn metal_goes_before_vulkan_and_vulkan_before_direct3d() {
+        assert!(Api::ALL.is_sorted());
+        assert_eq!(Api::ALL.map(Api::as_str), ["metal", "vulkan", "d3d12"]);
+    }
+}

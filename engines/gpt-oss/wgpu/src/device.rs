@@ -1,0 +1,387 @@
+//! A device: memory, kernels by name, and rows of launches that run as one compute pass.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use crate::adapters::Adapter;
+use crate::shaders::{self, Shape};
+
+/// Every binding begins at a multiple of this, whatever the adapter would allow.
+pub const BINDING_ALIGNMENT: u64 = 256;
+/// Bytes of one upload: wgpu keeps them in memory of its own until the device has them.
+const UPLOAD_BYTES: usize = 32 << 20;
+/// Sizes of buffers are multiples of this.
+const WORD_BYTES: u64 = 4;
+
+/// Why a device did not do what it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    #[error(
+        "no device {id} on this machine; there are: {known}\nhint: `llm-router doctor` shows every adapter"
+    )]
+    NoAdapter { id: String, known: String },
+    #[error("{id} ({name}) cannot run gpt-oss: {why}")]
+    Unusable { id: String, name: String, why: String },
+    #[error("{id} ({name}) computes on the processor\nhint: `--allow-software` uses it all the same")]
+    Software { id: String, name: String },
+    #[error("{what} has {wanted} bytes, and a buffer of this device has {limit} at most")]
+    TooLarge { what: String, wanted: u64, limit: u64 },
+    #[error("{wanted} bytes of device memory for {what} were refused; {used} are in use\ncause: {cause}")]
+    OutOfMemory { what: String, wanted: u64, used: u64, cause: String },
+    #[error("the device is lost: {cause}")]
+    Lost { cause: String },
+    #[error("{operation} on the device failed: {cause}")]
+    Failed { operation: String, cause: String },
+}
+
+/// A buffer of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Memory {
+    number: usize,
+    pub bytes: u64,
+}
+
+/// What a kernel sees of a buffer: it begins at a multiple of [`BINDING_ALIGNMENT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slice {
+    memory: Memory,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Memory {
+    /// All of it.
+    pub fn whole(self) -> Slice {
+        Slice { memory: self, offset: 0, bytes: self.bytes }
+    }
+
+    /// From a multiple of [`BINDING_ALIGNMENT`] at or before `offset` on, and how many bytes before it.
+    ///
+    /// # Panics
+    /// When that is behind its end.
+    pub fn from(self, offset: u64) -> (Slice, u32) {
+        assert!(offset < self.bytes, "a binding behind the end of a buffer");
+        let begin = offset / BINDING_ALIGNMENT * BINDING_ALIGNMENT;
+        let slice = Slice { memory: self, offset: begin, bytes: self.bytes - begin };
+        (slice, (offset - begin) as u32)
+    }
+}
+
+/// A kernel at work.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    pub kernel: &'static str,
+    /// Workgroups.
+    pub grid: [u32; 3],
+    pub bindings: Vec<Slice>,
+    /// See [`crate::ops`].
+    pub arguments: Vec<u32>,
+}
+
+/// An adapter in use, with the kernels for one model's shape. Dropping it frees all its memory.
+pub struct Gpu {
+    adapter: Adapter,
+    shape: Shape,
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    pipelines: HashMap<&'static str, wgpu::ComputePipeline>,
+    memory: Vec<wgpu::Buffer>,
+    used: u64,
+    /// What kernels were given before is given again.
+    groups: HashMap<(&'static str, Vec<Slice>), wgpu::BindGroup>,
+    /// What the device said outside of any call.
+    trouble: Arc<Mutex<Option<DeviceError>>>,
+    read_back: Option<wgpu::Buffer>,
+}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gpu").field("adapter", &self.adapter.id).field("used", &self.used).finish()
+    }
+}
+
+impl Gpu {
+    /// Opens an adapter and compiles every kernel.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`]: the driver gives no device, or does not take a kernel.
+    pub fn open(adapter: Adapter, shape: Shape) -> Result<Gpu, DeviceError> {
+        let failed =
+            |operation: &str, cause: String| DeviceError::Failed { operation: operation.to_owned(), cause };
+        let descriptor = wgpu::DeviceDescriptor {
+            required_features: wgpu::Features::IMMEDIATES,
+            required_limits: adapter.adapter.limits(),
+            // Buffers are few, large and made once.
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
+            ..wgpu::DeviceDescriptor::default()
+        };
+        let (device, queue) = pollster::block_on(adapter.adapter.request_device(&descriptor))
+            .map_err(|error| failed("opening", chain(&error)))?;
+        let trouble = Arc::new(Mutex::new(None));
+        let said = Arc::clone(&trouble);
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            note(&said, DeviceError::Failed { operation: "a launch".to_owned(), cause: chain(&error) });
+        }));
+        let said = Arc::clone(&trouble);
+        device.set_device_lost_callback(move |reason, message| {
+            // Dropping it is no loss.
+            if reason != wgpu::DeviceLostReason::Destroyed {
+                note(&said, DeviceError::Lost { cause: message });
+            }
+        });
+        let mut pipelines = HashMap::new();
+        for kernel in shaders::KERNELS {
+            let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
+            let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+                label: Some(kernel.name),
+                source: wgpu::ShaderSource::Wgsl(kernel.source(shape).into()),
+            });
+            let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(kernel.name),
+                layout: None,
+                module: &module,
+                entry_point: Some(kernel.entry),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    // No kernel reads what it has not written there.
+                    zero_initialize_workgroup_memory: false,
+                    ..wgpu::PipelineCompilationOptions::default()
+                },
+                cache: None,
+            });
+            if let Some(error) = pollster::block_on(scope.pop()) {
+                return Err(failed(&format!("compiling the kernel {}", kernel.name), chain(&error)));
+            }
+            pipelines.insert(kernel.name, pipeline);
+        }
+        Ok(Gpu {
+            adapter,
+            shape,
+            device,
+            queue,
+            pipelines,
+            memory: Vec::new(),
+            used: 0,
+            groups: HashMap::new(),
+            trouble,
+            read_back: None,
+        })
+    }
+
+    pub fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+
+    /// What its kernels were compiled for.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Bytes that were allocated.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Bytes of a buffer at most, all of which a kernel can see.
+    pub fn buffer_max(&self) -> u64 {
+        self.adapter.buffer_max.min(self.adapter.binding_max)
+    }
+
+    /// Zeroed memory until the device is dropped.
+    ///
+    /// # Errors
+    /// [`DeviceError::TooLarge`] and [`DeviceError::OutOfMemory`], with both numbers.
+    pub fn allocate(&mut self, what: &str, bytes: u64) -> Result<Memory, DeviceError> {
+        let bytes = buffer_bytes(bytes);
+        let limit = self.buffer_max();
+        if bytes > limit {
+            return Err(DeviceError::TooLarge { what: what.to_owned(), wanted: bytes, limit });
+        }
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
+        let buffer = self.create(what, bytes, usage)?;
+        self.memory.push(buffer);
+        self.used += bytes;
+        Ok(Memory { number: self.memory.len() - 1, bytes })
+    }
+
+    fn create(&self, what: &str, bytes: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, DeviceError> {
+        self.check()?;
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let descriptor =
+            wgpu::BufferDescriptor { label: Some(what), size: bytes, usage, mapped_at_creation: false };
+        let buffer = self.device.create_buffer(&descriptor);
+        match pollster::block_on(scope.pop()) {
+            None => self.check().map(|()| buffer),
+            Some(error) => Err(DeviceError::OutOfMemory {
+                what: what.to_owned(),
+                wanted: bytes,
+                used: self.used,
+                cause: chain(&error),
+            }),
+        }
+    }
+
+    /// Copies `bytes` to the device, behind what was launched before. Many bytes go in pieces, each of which is waited
+    /// for, so that they are not twice in memory.
+    ///
+    /// # Errors
+    /// The device has failed.
+    ///
+    /// # Panics
+    /// When `offset` is no multiple of four, or the bytes do not fit.
+    pub fn upload(&mut self, to: Memory, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        assert!(offset.is_multiple_of(WORD_BYTES), "an upload to a broken word");
+        assert!(offset + bytes.len() as u64 <= to.bytes, "an upload behind the end of a buffer");
+        for (n, piece) in bytes.chunks(UPLOAD_BYTES).enumerate() {
+            let at = offset + (n * UPLOAD_BYTES) as u64;
+            let whole = piece.len() / 4 * 4;
+            let buffer = &self.memory[to.number];
+            self.queue.write_buffer(buffer, at, &piece[..whole]);
+            if whole < piece.len() {
+                let mut word = [0; 4];
+                word[..piece.len() - whole].copy_from_slice(&piece[whole..]);
+                self.queue.write_buffer(buffer, at + whole as u64, &word);
+            }
+            if piece.len() == UPLOAD_BYTES {
+                self.queue.submit([]);
+                self.wait()?;
+            }
+        }
+        self.check()
+    }
+
+    /// Runs launches one after the other, in one compute pass. Returns at once; what goes wrong is told by a later call.
+    ///
+    /// # Errors
+    /// The device, or something launched before, has failed.
+    ///
+    /// # Panics
+    /// For a kernel that there is not.
+    pub fn run(&mut self, launches: &[Launch]) -> Result<(), DeviceError> {
+        self.check()?;
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        let mut last = "";
+        for launch in launches {
+            let pipeline = &self.pipelines[launch.kernel];
+            if launch.kernel != last {
+                pass.set_pipeline(pipeline);
+                last = launch.kernel;
+            }
+            let key = (launch.kernel, launch.bindings.clone());
+            let group = self.groups.entry(key).or_insert_with(|| {
+                let entries: Vec<_> = (0u32..)
+                    .zip(&launch.bindings)
+                    .map(|(binding, slice)| wgpu::BindGroupEntry {
+                        binding,
+                        resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                            buffer: &self.memory[slice.memory.number],
+                            offset: slice.offset,
+                            size: wgpu::BufferSize::new(slice.bytes),
+                        }),
+                    })
+                    .collect();
+                self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+                    label: Some(launch.kernel),
+                    layout: &pipeline.get_bind_group_layout(0),
+                    entries: &entries,
+                })
+            });
+            pass.set_bind_group(0, &*group, &[]);
+            let arguments: Vec<u8> = launch.arguments.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            pass.set_immediates(0, &arguments);
+            let [x, y, z] = launch.grid;
+            pass.dispatch_workgroups(x, y, z);
+        }
+        drop(pass);
+        self.queue.submit([encoder.finish()]);
+        self.check()
+    }
+
+    /// Waits for everything that was launched before, and copies words from the beginning of a buffer.
+    ///
+    /// # Errors
+    /// The device, or something launched before, has failed.
+    ///
+    /// # Panics
+    /// When the buffer has fewer.
+    pub fn download(&mut self, from: Memory, words: &mut [u32]) -> Result<(), DeviceError> {
+        if words.is_empty() {
+            return self.wait();
+        }
+        let bytes = words.len() as u64 * WORD_BYTES;
+        assert!(bytes <= from.bytes, "a download from behind the end of a buffer");
+        let buffer = match self.read_back.take().filter(|b| b.size() >= bytes) {
+            Some(buffer) => buffer,
+            None => self.create(
+                "what is read back",
+                bytes,
+                wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            )?,
+        };
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.copy_buffer_to_buffer(&self.memory[from.number], 0, &buffer, 0, bytes);
+        self.queue.submit([encoder.finish()]);
+        let (told, hears) = mpsc::channel();
+        buffer.map_async(wgpu::MapMode::Read, 0..bytes, move |result| {
+            // Nobody listens any more only when waiting failed, which is told instead.
+            let _ = told.send(result);
+        });
+        self.wait()?;
+        let failed = |cause: String| DeviceError::Failed { operation: "reading back".to_owned(), cause };
+        match hears.try_recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(failed(chain(&error))),
+            Err(error) => return Err(failed(chain(&error))),
+        }
+        let view = buffer.get_mapped_range(0..bytes).map_err(|error| failed(chain(&error)))?;
+        for (word, bytes) in words.iter_mut().zip(view.as_chunks::<4>().0) {
+            *word = u32::from_ne_bytes(*bytes);
+        }
+        drop(view);
+        buffer.unmap();
+        self.read_back = Some(buffer);
+        Ok(())
+    }
+
+    /// Waits for everything that was launched.
+    ///
+    /// # Errors
+    /// Something of it has failed.
+    pub fn wait(&self) -> Result<(), DeviceError> {
+        let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
+        self.check()?;
+        waited.map(|_| ()).map_err(|error| DeviceError::Lost { cause: chain(&error) })
+    }
+
+    fn check(&self) -> Result<(), DeviceError> {
+        match &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+}
+
+/// Bytes of a buffer for so many: whole words, and never none.
+pub fn buffer_bytes(bytes: u64) -> u64 {
+    bytes.max(1).next_multiple_of(WORD_BYTES)
+}
+
+/// Keeps the first: what follows comes of it. A loss explains more than what failed because of it.
+fn note(trouble: &Mutex<Option<DeviceError>>, error: DeviceError) {
+    let mut kept = trouble.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.is_none() || matches!(error, DeviceError::Lost { .. }) {
+        *kept = Some(error);
+    }
+}
+
+/// An error and all its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += ": ";
+        text += &error.to_string();
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,23 @@
+//! gpt-oss on Metal, Vulkan and Direct3D 12: one host in Rust on wgpu, and kernels in WGSL.
+//!
+//! Reading order: [`adapters`] (what there is), [`device`] (memory and launches), [`shaders`] (the kernels' text), [`ops`]
+//! (what each kernel computes, and a check of it), [`plan`] (what lies where), [`step`] (what a step tells the kernels),
+//! [`model`] (the forward pass).
+//!
+//! **Invariant:** no unsafe. Kernels keep the checks of bounds that wgpu adds.
+
+#![forbid(unsafe_code)]
+
+pub mod adapters;
+pub mod device;
+pub mod model;
+pub mod ops;
+pub mod plan;
+pub mod shaders;
+mod step;
+pub mod testing;
+
+pub use adapters::{Adapter, Api, Verdict};
+pub use device::{DeviceError, Gpu};
+pub use model::{LoadError, Span, Table, WgpuModel};
+pub use plan::{BLOCK_TOKENS, Bounds, KvGroups, Needs};

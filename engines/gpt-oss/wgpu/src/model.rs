@@ -1,0 +1,288 @@
+//! The forward pass over rows of several sequences.
+
+mod load;
+
+use gpt_oss_model::GptOssConfig;
+use gpt_oss_model::rope::Rotation;
+
+use crate::device::{DeviceError, Gpu, Launch, Memory};
+use crate::ops::Tensor;
+use crate::ops::attention::{self, AttentionOf};
+use crate::ops::embed::Embed;
+use crate::ops::experts::{ExpertMatrix, Experts};
+use crate::ops::linear::Linear;
+use crate::ops::rmsnorm::RmsNorm;
+use crate::ops::rope_kv::RopeKv;
+use crate::ops::route::Route;
+use crate::plan::{Bounds, EndWeights, KvGroups, LayerWeights, Workspace};
+use crate::step::Step;
+
+pub use load::LoadError;
+
+/// A model whose weights, keys and values are on a device.
+#[derive(Debug)]
+pub struct WgpuModel {
+    gpu: Gpu,
+    config: GptOssConfig,
+    bounds: Bounds,
+    rotation: Rotation,
+    groups: KvGroups,
+    layers: Vec<LayerWeights<Memory>>,
+    ends: EndWeights<Memory>,
+    workspace: Workspace<Memory>,
+    /// Of each place of a group.
+    kv: Vec<Memory>,
+    dispatches: usize,
+}
+
+/// The blocks of one group of one sequence: block `i` holds the positions from `(first + i) * BLOCK_TOKENS` on.
+#[derive(Debug, Clone, Copy)]
+pub struct Table<'a> {
+    pub first: usize,
+    /// Numbers of blocks, below [`Bounds::blocks`].
+    pub blocks: &'a [u32],
+}
+
+/// Consecutive new tokens of one sequence.
+#[derive(Debug, Clone, Copy)]
+pub struct Span<'a> {
+    /// Of the first of the tokens.
+    pub position: usize,
+    /// Not empty, and below the vocabulary.
+    pub tokens: &'a [u32],
+    /// Of each group of [`KvGroups`]: where keys and values of all positions are that a token looks at, its own included.
+    /// No other span writes to the blocks in which the tokens' own are.
+    pub tables: &'a [Table<'a>],
+    /// Whether the logits after the last token are wanted.
+    pub wants_logits: bool,
+}
+
+impl WgpuModel {
+    pub fn config(&self) -> &GptOssConfig {
+        &self.config
+    }
+
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    pub fn groups(&self) -> &KvGroups {
+        &self.groups
+    }
+
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Launches of the last step.
+    pub fn dispatches(&self) -> usize {
+        self.dispatches
+    }
+
+    /// Runs the tokens of all spans through the model, stores their keys and values, and writes the logits of the spans
+    /// that want them, in order, to `logits`: (wanting spans, vocabulary).
+    ///
+    /// A step in which every span has one token is one compute pass. Where prompts are read each layer is one, which is
+    /// waited for before `each_layer(done, total)`: a driver ends what takes seconds. With an error from it the pass ends
+    /// there.
+    ///
+    /// # Errors
+    /// [`LoadError::Stopped`]: the tokens' own places then hold garbage. [`LoadError::Device`]: nothing can be computed any
+    /// more.
+    ///
+    /// # Panics
+    /// When spans are more than the bounds say, a table lacks a position that is looked at, a token is beyond the
+    /// vocabulary, or `logits` is of another size.
+    pub fn forward<E>(
+        &mut self,
+        spans: &[Span<'_>],
+        logits: &mut [f32],
+        mut each_layer: impl FnMut(u64, u64) -> Result<(), E>,
+    ) -> Result<(), LoadError<E>> {
+        let step = Step::of(&self.rotation, self.groups.windows.len(), spans);
+        assert!(step.tokens <= self.bounds.batch_tokens_max, "more tokens than the bounds say");
+        assert!(spans.len() <= self.bounds.sequences_max, "more sequences than the bounds say");
+        assert_eq!(logits.len(), step.wanted.1 * self.config.vocabulary, "logits of another size");
+        assert!(
+            spans.iter().flat_map(|s| s.tokens).all(|&t| (t as usize) < self.config.vocabulary),
+            "a token is beyond the vocabulary"
+        );
+        self.gpu.upload(self.workspace.step, 0, &step.bytes())?;
+        let reads_prompts = step.tiles.1 > 0;
+        let total = self.layers.len() as u64 + 1;
+        let mut launches = vec![self.embed(&step)];
+        self.dispatches = 0;
+        for layer in 0..self.layers.len() {
+            self.layer(&step, layer, &mut launches);
+            if reads_prompts {
+                self.run(&mut launches)?;
+                self.gpu.wait()?;
+                each_layer(layer as u64 + 1, total).map_err(LoadError::Stopped)?;
+            }
+        }
+        if step.wanted.1 > 0 {
+            self.head(&step, &mut launches);
+        }
+        self.run(&mut launches)?;
+        self.read_logits(logits)?;
+        each_layer(total, total).map_err(LoadError::Stopped)
+    }
+
+    fn run(&mut self, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+        self.dispatches += launches.len();
+        self.gpu.run(launches)?;
+        launches.clear();
+        Ok(())
+    }
+
+    fn read_logits(&mut self, logits: &mut [f32]) -> Result<(), DeviceError> {
+        let mut words = vec![0; logits.len()];
+        self.gpu.download(self.workspace.logits, &mut words)?;
+        for (logit, word) in logits.iter_mut().zip(words) {
+            *logit = f32::from_bits(word);
+        }
+        Ok(())
+    }
+
+    fn embed(&self, step: &Step) -> Launch {
+        let embed = Embed {
+            step: self.workspace.step.whole(),
+            embedding: Tensor::whole(self.ends.embedding),
+            x: self.workspace.x.whole(),
+            hidden: self.config.hidden,
+            tokens: step.tokens,
+            tokens_at: step.tokens_at,
+        };
+        embed.launch()
+    }
+
+    fn layer(&self, step: &Step, layer: usize, launches: &mut Vec<Launch>) {
+        let GptOssConfig { hidden, intermediate, heads, kv_heads, head_dim, experts, .. } = self.config;
+        let (config, work, weights) = (&self.config, &self.workspace, &self.layers[layer]);
+        let (group, place) = self.groups.layers[layer];
+        let (tokens, kv) = (step.tokens, self.kv[place].whole());
+        let linear = |weight: Memory,
+                      bias: Memory,
+                      t: Memory,
+                      out: Memory,
+                      [rows, columns]: [usize; 2],
+                      adds: bool| {
+            let (weight, bias) = (Tensor::whole(weight), Some(Tensor::whole(bias)));
+            Linear { weight, bias, t: t.whole(), out: out.whole(), rows, columns, tokens, adds }.launch()
+        };
+        let query = config.query_width();
+        let of_qkv = [query + 2 * config.kv_width(), hidden];
+        launches.push(self.norm(weights.attention_norm, tokens, None));
+        launches.push(linear(weights.qkv, weights.qkv_bias, work.normed, work.qkv, of_qkv, false));
+        let rope = RopeKv {
+            step: work.step.whole(),
+            qkv: work.qkv.whole(),
+            q: work.q.whole(),
+            kv,
+            heads,
+            kv_heads,
+            tokens,
+            turns_at: step.turns_at,
+            slots_at: step.groups[group].slots_at,
+        };
+        launches.push(rope.launch());
+        let reads_prompts = step.tiles.1 > 0;
+        let window = self.groups.windows[group];
+        let context = window.map_or(step.context, |w| w.min(step.context));
+        let attention = AttentionOf {
+            step: work.step.whole(),
+            q: work.q.whole(),
+            kv,
+            part_values: work.part_values.whole(),
+            part_sums: work.part_sums.whole(),
+            sinks: Tensor::whole(weights.sinks),
+            out: work.mixed.whole(),
+            single: step.single,
+            tiles: step.tiles,
+            positions_at: step.positions_at,
+            rows_at: step.rows_at,
+            group: step.groups[group],
+            heads,
+            kv_heads,
+            head_dim,
+            window,
+            tokens,
+            parts: if reads_prompts { 1 } else { attention::parts(tokens, kv_heads, context) },
+        };
+        launches.extend(attention.launches());
+        launches.push(linear(weights.out, weights.out_bias, work.mixed, work.x, [hidden, query], true));
+        launches.push(self.norm(weights.experts_norm, tokens, None));
+        let router = [experts, hidden];
+        launches.push(linear(
+            weights.router,
+            weights.router_bias,
+            work.normed,
+            work.router_logits,
+            router,
+            false,
+        ));
+        let chosen = config.experts_per_token;
+        let (numbers, chosen_weights) = (work.numbers.whole(), work.chosen_weights.whole());
+        let logits = work.router_logits.whole();
+        launches.push(Route { logits, numbers, weights: chosen_weights, experts, chosen, tokens }.launch());
+        let matrix =
+            |blocks: Memory, scales: Memory, bias: Memory, rows: usize, columns: usize| ExpertMatrix {
+                blocks: Tensor::whole(blocks),
+                scales: Tensor::whole(scales),
+                bias: Tensor::whole(bias),
+                rows,
+                columns,
+            };
+        let LayerWeights { up_blocks, up_scales, up_bias, down_blocks, down_scales, down_bias, .. } =
+            *weights;
+        let experts = Experts {
+            up: matrix(up_blocks, up_scales, up_bias, 2 * intermediate, hidden),
+            down: matrix(down_blocks, down_scales, down_bias, hidden, intermediate),
+            t: work.normed.whole(),
+            numbers,
+            weights: chosen_weights,
+            lists: work.lists.whole(),
+            counts: work.counts.whole(),
+            act: work.act.whole(),
+            y: work.y.whole(),
+            x: work.x.whole(),
+            experts,
+            chosen,
+            tokens,
+            tokens_max: self.bounds.batch_tokens_max,
+            limit: config.swiglu_limit,
+            alpha: config.swiglu_alpha,
+        };
+        launches.extend(experts.launches());
+    }
+
+    fn head(&self, step: &Step, launches: &mut Vec<Launch>) {
+        let (list_at, rows) = step.wanted;
+        launches.push(self.norm(self.ends.norm, rows, Some(list_at)));
+        let head = Linear {
+            weight: Tensor::whole(self.ends.head),
+            bias: None,
+            t: self.workspace.normed.whole(),
+            out: self.workspace.logits.whole(),
+            rows: self.config.vocabulary,
+            columns: self.config.hidden,
+            tokens: rows,
+            adds: false,
+        };
+        launches.push(head.launch());
+    }
+
+    fn norm(&self, weight: Memory, rows: usize, list_at: Option<u32>) -> Launch {
+        let norm = RmsNorm {
+            step: self.workspace.step.whole(),
+            x: self.workspace.x.whole(),
+            weight: Tensor::whole(weight),
+            out: self.workspace.normed.whole(),
+            hidden: self.config.hidden,
+            epsilon: self.config.rms_epsilon,
+            rows,
+            list_at,
+        };
+        norm.launch()
+    }
+}

@@ -1,0 +1,112 @@
+//! Brings the weights of a checkpoint to the device: from the mapped files, in pieces, so that they are not twice in memory.
+
+use gpt_oss_model::rope::Rotation;
+use gpt_oss_model::{GptOssConfig, Weights};
+
+use crate::adapters::Adapter;
+use crate::device::{DeviceError, Gpu, Memory};
+use crate::model::WgpuModel;
+use crate::plan::{self, Bounds, EndWeights, KvGroups, LayerWeights, Needs, Workspace};
+use crate::shaders::Shape;
+
+/// Why loading, or a step, ended.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError<E> {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error("stopped")]
+    Stopped(E),
+}
+
+impl WgpuModel {
+    /// `progress` is called with the bytes that are on their way so far.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unusable`] for a model that there are no kernels for; [`DeviceError::TooLarge`] before anything is
+    /// allocated; otherwise of the device, or what `progress` gave. What was allocated is freed.
+    pub fn load<E>(
+        adapter: Adapter,
+        config: &GptOssConfig,
+        weights: &dyn Weights,
+        bounds: Bounds,
+        mut progress: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<WgpuModel, LoadError<E>> {
+        if let Some(why) = plan::unsupported(config) {
+            return Err(DeviceError::Unusable { id: adapter.id, name: adapter.name, why }.into());
+        }
+        let mut gpu = Gpu::open(adapter, Shape::of(config))?;
+        let (wanted, what) = Needs::of(config, bounds).largest;
+        let limit = gpu.buffer_max();
+        if wanted > limit {
+            return Err(DeviceError::TooLarge { what: what.to_owned(), wanted, limit }.into());
+        }
+        let groups = KvGroups::of(config);
+        let mut allocate = |what: &'static str, bytes: u64| gpu.allocate(what, bytes);
+        let workspace = Workspace::of(config, bounds).map(&mut allocate)?;
+        let layer_bytes = groups.layer_bytes(config, bounds.blocks);
+        let kv: Result<Vec<Memory>, DeviceError> =
+            (0..groups.layers_a_group).map(|_| allocate(plan::KV, layer_bytes)).collect();
+        let kv = kv?;
+        let ends = EndWeights::of(config).map(&mut allocate)?;
+        let layers: Result<Vec<LayerWeights<Memory>>, DeviceError> =
+            config.layers.iter().map(|_| LayerWeights::of(config).map(&mut allocate)).collect();
+        let layers = layers?;
+
+        let mut done = 0;
+        let mut put = |to: Memory, offset: u64, tensor: &str| {
+            let bytes = weights.bytes(tensor);
+            for (n, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
+                gpu.upload(to, offset + (n * PIECE_BYTES) as u64, piece)?;
+                done += piece.len() as u64;
+                progress(done).map_err(LoadError::Stopped)?;
+            }
+            Ok::<u64, LoadError<E>>(bytes.len() as u64)
+        };
+        put(ends.embedding, 0, "model.embed_tokens.weight")?;
+        for (n, layer) in layers.iter().enumerate() {
+            let name = |tensor: &str| format!("model.layers.{n}.{tensor}");
+            for (kind, to) in [("weight", layer.qkv), ("bias", layer.qkv_bias)] {
+                let mut offset = 0;
+                for part in ["q", "k", "v"] {
+                    offset += put(to, offset, &name(&format!("self_attn.{part}_proj.{kind}")))?;
+                }
+            }
+            let places = [
+                (layer.attention_norm, "input_layernorm.weight"),
+                (layer.sinks, "self_attn.sinks"),
+                (layer.out, "self_attn.o_proj.weight"),
+                (layer.out_bias, "self_attn.o_proj.bias"),
+                (layer.experts_norm, "post_attention_layernorm.weight"),
+                (layer.router, "mlp.router.weight"),
+                (layer.router_bias, "mlp.router.bias"),
+                (layer.up_blocks, "mlp.experts.gate_up_proj_blocks"),
+                (layer.up_scales, "mlp.experts.gate_up_proj_scales"),
+                (layer.up_bias, "mlp.experts.gate_up_proj_bias"),
+                (layer.down_blocks, "mlp.experts.down_proj_blocks"),
+                (layer.down_scales, "mlp.experts.down_proj_scales"),
+                (layer.down_bias, "mlp.experts.down_proj_bias"),
+            ];
+            for (to, tensor) in places {
+                put(to, 0, &name(tensor))?;
+            }
+        }
+        put(ends.norm, 0, "model.norm.weight")?;
+        put(ends.head, 0, "lm_head.weight")?;
+        gpu.wait()?;
+        Ok(WgpuModel {
+            rotation: Rotation::new(&config.rope, config.head_dim),
+            config: config.clone(),
+            gpu,
+            bounds,
+            groups,
+            layers,
+            ends,
+            workspace,
+            kv,
+            dispatches: 0,
+        })
+    }
+}
+
+/// Progress is told after so many bytes.
+const PIECE_BYTES: usize = 64 << 20;

@@ -1,0 +1,99 @@
+//! The operators: for each one file here, with the arguments of its kernels, how they are launched, and a check against
+//! plain Rust. Names are those of the kernels.
+
+pub mod attention;
+pub mod embed;
+pub mod experts;
+pub mod linear;
+pub mod rmsnorm;
+pub mod rope_kv;
+pub mod route;
+
+use crate::device::{Gpu, Memory, Slice};
+use crate::testing::Failure;
+
+/// Sizes that a check runs at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// As small as can be.
+    OneGroup,
+    ManyGroups,
+    /// Nothing is a multiple of anything.
+    RaggedTail,
+    ManyTokens,
+}
+
+impl Size {
+    pub const ALL: [Size; 4] = [Size::OneGroup, Size::ManyGroups, Size::RaggedTail, Size::ManyTokens];
+
+    /// One of four, by size.
+    pub fn of<T: Copy>(self, values: [T; 4]) -> T {
+        values[self as usize]
+    }
+}
+
+/// An operator as tests see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Operator {
+    pub name: &'static str,
+    /// Runs its kernels on numbers by chance, from a seed, and compares with f64.
+    pub check: fn(&mut Gpu, Size, u64) -> Result<(), Failure>,
+}
+
+/// In the order of a pass.
+pub const OPERATORS: &[Operator] = &[
+    Operator { name: "embed", check: embed::check },
+    Operator { name: "rmsnorm", check: rmsnorm::check },
+    Operator { name: "linear_gemv", check: linear::check_gemv },
+    Operator { name: "linear_tile", check: linear::check_tile },
+    Operator { name: "rope_kv", check: rope_kv::check },
+    Operator { name: "attention_decode", check: attention::check_decode },
+    Operator { name: "attention_prefill", check: attention::check_prefill },
+    Operator { name: "route", check: route::check },
+    Operator { name: "experts_gemv", check: experts::check_gemv },
+    Operator { name: "experts_tile", check: experts::check_tile },
+    Operator { name: "experts_combine", check: experts::check_combine },
+];
+
+/// A tensor that may begin anywhere in a buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct Tensor {
+    pub slice: Slice,
+    /// Bytes of the slice before it; a multiple of four.
+    base: u32,
+}
+
+impl Tensor {
+    /// The one that a buffer is.
+    pub fn whole(memory: Memory) -> Tensor {
+        Tensor { slice: memory.whole(), base: 0 }
+    }
+
+    /// One that begins so many bytes, a multiple of four, behind the beginning of a buffer.
+    pub fn at(memory: Memory, offset: u64) -> Tensor {
+        let (slice, base) = memory.from(offset);
+        Tensor { slice, base }
+    }
+
+    fn base_words(self) -> u32 {
+        self.base / 4
+    }
+
+    fn base_bytes(self) -> u32 {
+        self.base
+    }
+}
+
+/// A number below 2^32, as kernels take them.
+fn word(number: usize) -> u32 {
+    u32::try_from(number).expect("sizes are far below 2^32")
+}
+
+/// Workgroups of a dimension at most, on every adapter.
+const GRID_MAX: usize = 65_535;
+
+/// So many workgroups along x, and along y where those are too many.
+fn folded(groups: usize) -> [u32; 3] {
+    let x = groups.clamp(1, GRID_MAX);
+    [word(x), word(groups.div_ceil(x)), 1]
+}

@@ -1,0 +1,308 @@
+//! What lies in a device's memory, and how large it is. Estimate and load both come from here, so that they cannot differ.
+
+use gpt_oss_model::{Attention, GptOssConfig};
+
+use crate::device::buffer_bytes;
+use crate::ops::attention;
+
+/// Positions of a block of the KV; the kernels have the same number.
+pub const BLOCK_TOKENS: usize = 64;
+/// A head is as wide as a workgroup of `attention` at most.
+const HEAD_DIM_MAX: usize = 64;
+/// Query heads that share keys, at most: four tokens of them fill the memory of a workgroup of `attention_prefill`.
+const GROUP_MAX: usize = 13;
+/// Experts of a token at most.
+pub const CHOSEN_MAX: usize = 8;
+/// Each of 64 threads of `route` has a bit for each of its experts.
+const EXPERTS_MAX: usize = 64 * 32;
+/// Rows of an expert's matrix that `experts_gemv` takes together.
+const ROWS_MULTIPLE: usize = 4;
+/// Columns that `linear_tile` takes together.
+const COLUMNS_MULTIPLE: usize = 32;
+
+/// What a loaded model is to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    pub context_length: usize,
+    pub sequences_max: usize,
+    pub batch_tokens_max: usize,
+    /// Blocks of KV, of all sequences and groups.
+    pub blocks: usize,
+}
+
+/// Bytes of device memory, by what they are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    pub weights: u64,
+    pub kv: u64,
+    pub workspace: u64,
+    /// Bytes of the largest buffer, and what it is for.
+    pub largest: (u64, &'static str),
+}
+
+impl Needs {
+    pub fn of(config: &GptOssConfig, bounds: Bounds) -> Needs {
+        let (mut needs, groups) =
+            (Needs { weights: 0, kv: 0, workspace: 0, largest: (0, "") }, KvGroups::of(config));
+        let mut count = |times: usize, what: &'static str, bytes: u64| {
+            let bytes = buffer_bytes(bytes);
+            needs.largest = needs.largest.max((bytes, what));
+            times as u64 * bytes
+        };
+        let mut weights = 0;
+        EndWeights::of(config).each(|what, bytes| weights += count(1, what, bytes));
+        LayerWeights::of(config).each(|what, bytes| weights += count(config.layers.len(), what, bytes));
+        let mut workspace = 0;
+        Workspace::of(config, bounds).each(|what, bytes| workspace += count(1, what, bytes));
+        let kv = count(groups.layers_a_group, KV, groups.layer_bytes(config, bounds.blocks));
+        Needs { weights, kv, workspace, ..needs }
+    }
+
+    pub fn total(&self) -> u64 {
+        self.weights + self.kv + self.workspace
+    }
+}
+
+/// What the buffers of keys and values are called.
+pub(crate) const KV: &str = "keys and values";
+
+/// Why this model has no kernels; none when it has.
+pub fn unsupported(config: &GptOssConfig) -> Option<String> {
+    let GptOssConfig { head_dim, heads, kv_heads, hidden, intermediate, experts, experts_per_token, .. } =
+        *config;
+    let at_most = [
+        ("numbers of a head", head_dim, HEAD_DIM_MAX),
+        ("query heads for each key", heads / kv_heads, GROUP_MAX),
+        ("experts", experts, EXPERTS_MAX),
+        ("experts for each token", experts_per_token, CHOSEN_MAX),
+    ];
+    if let Some((what, has, most)) = at_most.into_iter().find(|(_, has, most)| has > most) {
+        return Some(format!("{what}: the model has {has}, and the kernels are for up to {most}"));
+    }
+    let multiples = [
+        ("width of the residual stream", hidden, COLUMNS_MULTIPLE),
+        ("width of an expert", intermediate, COLUMNS_MULTIPLE),
+        ("width of all query heads", config.query_width(), COLUMNS_MULTIPLE),
+        ("width of all key heads", config.kv_width(), 2),
+        ("width of the residual stream", hidden, ROWS_MULTIPLE),
+    ];
+    let (what, has, of) = multiples.into_iter().find(|(_, has, of)| !has.is_multiple_of(*of))?;
+    Some(format!("{what}: the model has {has}, and the kernels are for multiples of {of}"))
+}
+
+/// How layers share the blocks of the KV: groups of equally many layers of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KvGroups {
+    /// Of each group, how many positions a token looks back at, its own included; none: all.
+    pub windows: Vec<Option<usize>>,
+    /// Of each layer: its group, and its place in it.
+    pub layers: Vec<(usize, usize)>,
+    pub layers_a_group: usize,
+}
+
+impl KvGroups {
+    pub fn of(config: &GptOssConfig) -> KvGroups {
+        let sliding = config.layers.iter().filter(|l| **l == Attention::Sliding).count();
+        let layers_a_group = greatest_common_divisor(sliding, config.layers.len() - sliding).max(1);
+        let mut groups = KvGroups { windows: Vec::new(), layers: Vec::new(), layers_a_group };
+        // The group of each kind that still has places, and how many are taken.
+        let mut open = [(0, layers_a_group); 2];
+        for &kind in &config.layers {
+            let (group, taken) = &mut open[usize::from(kind == Attention::Full)];
+            if *taken == layers_a_group {
+                (*group, *taken) = (groups.windows.len(), 0);
+                groups.windows.push((kind == Attention::Sliding).then_some(config.sliding_window));
+            }
+            groups.layers.push((*group, *taken));
+            *taken += 1;
+        }
+        groups
+    }
+
+    /// Of all layers of a group.
+    pub fn block_bytes(&self, config: &GptOssConfig) -> u64 {
+        self.layers_a_group as u64 * self.layer_bytes(config, 1)
+    }
+
+    /// Of one place of a group, in so many blocks: a buffer.
+    pub(crate) fn layer_bytes(&self, config: &GptOssConfig, blocks: usize) -> u64 {
+        (blocks * config.kv_heads * 2 * BLOCK_TOKENS * config.head_dim * 4) as u64
+    }
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+/// A struct of buffers, first as bytes, then as memory.
+macro_rules! buffers {
+    ($(#[$doc:meta])* pub struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub struct $name<T> {
+            $($(#[$field_doc])* pub $field: T,)*
+        }
+
+        impl<T: Copy> $name<T> {
+            /// Every buffer, by its name.
+            pub fn each(&self, mut with: impl FnMut(&'static str, T)) {
+                $(with(stringify!($field), self.$field);)*
+            }
+
+            /// # Errors
+            /// The first that `with` gave.
+            pub fn map<U, E>(
+                &self,
+                mut with: impl FnMut(&'static str, T) -> Result<U, E>,
+            ) -> Result<$name<U>, E> {
+                Ok($name { $($field: with(stringify!($field), self.$field)?,)* })
+            }
+        }
+    };
+}
+
+buffers! {
+    /// Weights of a layer, as stored: bf16, and MXFP4 for experts.
+    pub struct LayerWeights {
+        attention_norm,
+        /// Of q, k and v, one after the other.
+        qkv,
+        qkv_bias,
+        sinks,
+        out,
+        out_bias,
+        experts_norm,
+        router,
+        router_bias,
+        up_blocks,
+        up_scales,
+        up_bias,
+        down_blocks,
+        down_scales,
+        down_bias,
+    }
+}
+
+buffers! {
+    /// Weights before the first and behind the last layer.
+    pub struct EndWeights {
+        embedding,
+        norm,
+        head,
+    }
+}
+
+buffers! {
+    /// What is computed with, f32 unless said otherwise. Sizes for T tokens of a step and S sequences.
+    pub struct Workspace {
+        /// What a step tells the kernels, u32.
+        step,
+        /// (T, hidden)
+        x,
+        /// (T, hidden)
+        normed,
+        /// (T, heads + 2 kv_heads, head_dim)
+        qkv,
+        /// (T, heads, head_dim)
+        q,
+        /// (T, heads, head_dim)
+        mixed,
+        /// Of the parts of attention: see `attention.wgsl`.
+        part_values,
+        part_sums,
+        /// (T, experts)
+        router_logits,
+        /// (T, chosen), u32
+        numbers,
+        /// (T, chosen)
+        chosen_weights,
+        /// (experts, T), u32
+        lists,
+        /// (experts), u32
+        counts,
+        /// (T, chosen, intermediate)
+        act,
+        /// (T, chosen, hidden)
+        y,
+        /// (S, vocabulary)
+        logits,
+    }
+}
+
+impl LayerWeights<u64> {
+    pub fn of(config: &GptOssConfig) -> LayerWeights<u64> {
+        let GptOssConfig { hidden, intermediate, experts, heads, .. } = *config;
+        let (query, kv) = (config.query_width(), config.kv_width());
+        let bytes = |count: usize| count as u64;
+        LayerWeights {
+            attention_norm: bytes(2 * hidden),
+            qkv: bytes(2 * (query + 2 * kv) * hidden),
+            qkv_bias: bytes(2 * (query + 2 * kv)),
+            sinks: bytes(2 * heads),
+            out: bytes(2 * hidden * query),
+            out_bias: bytes(2 * hidden),
+            experts_norm: bytes(2 * hidden),
+            router: bytes(2 * experts * hidden),
+            router_bias: bytes(2 * experts),
+            up_blocks: bytes(experts * intermediate * hidden),
+            up_scales: bytes(experts * 2 * intermediate * hidden / 32),
+            up_bias: bytes(2 * experts * 2 * intermediate),
+            down_blocks: bytes(experts * hidden * intermediate / 2),
+            down_scales: bytes(experts * hidden * intermediate / 32),
+            down_bias: bytes(2 * experts * hidden),
+        }
+    }
+}
+
+impl EndWeights<u64> {
+    pub fn of(config: &GptOssConfig) -> EndWeights<u64> {
+        let matrix = (2 * config.vocabulary * config.hidden) as u64;
+        EndWeights { embedding: matrix, norm: 2 * config.hidden as u64, head: matrix }
+    }
+}
+
+impl Workspace<u64> {
+    pub fn of(config: &GptOssConfig, bounds: Bounds) -> Workspace<u64> {
+        let GptOssConfig {
+            hidden, intermediate, experts, experts_per_token: chosen, heads, head_dim, ..
+        } = *config;
+        let (tokens, rows) = (bounds.batch_tokens_max, bounds.sequences_max);
+        // In a step of prompts every token has one part.
+        let parts = (1..=rows).map(|r| r * attention::parts(r, config.kv_heads, bounds.context_length)).max();
+        let parts = parts.unwrap_or(1).max(tokens);
+        let words = |count: usize| 4 * count as u64;
+        Workspace {
+            step: words(step_words(config, bounds)),
+            x: words(tokens * hidden),
+            normed: words(tokens * hidden),
+            qkv: words(tokens * (config.query_width() + 2 * config.kv_width())),
+            q: words(tokens * config.query_width()),
+            mixed: words(tokens * config.query_width()),
+            part_values: words(parts * heads * head_dim),
+            part_sums: words(parts * heads * 2),
+            router_logits: words(tokens * experts),
+            numbers: words(tokens * chosen),
+            chosen_weights: words(tokens * chosen),
+            lists: words(experts * tokens),
+            counts: words(experts),
+            act: words(tokens * chosen * intermediate),
+            y: words(tokens * chosen * hidden),
+            logits: words(rows * config.vocabulary),
+        }
+    }
+}
+
+/// Words of a step at most: see [`crate::step::Step`].
+fn step_words(config: &GptOssConfig, bounds: Bounds) -> usize {
+    let groups = KvGroups::of(config).windows.len();
+    let (tokens, rows) = (bounds.batch_tokens_max, bounds.sequences_max);
+    let table = bounds.context_length.div_ceil(BLOCK_TOKENS) + 1;
+    // Token, position, row, a pair of an entry, turns; and a slot in each group.
+    let of_token = 3 + 2 + config.head_dim + groups;
+    // Whether it is wanted; and in each group a start, a first and a table.
+    let of_row = 1 + groups * (2 + table);
+    tokens * of_token + rows * of_row
+}
+
+#[cfg(test)]
+mod tests;

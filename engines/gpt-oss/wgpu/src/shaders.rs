@@ -1,0 +1,79 @@
+//! The text of the kernels: what is common, what depends on a model's shape, and each kernel's own file.
+
+use gpt_oss_model::GptOssConfig;
+
+use crate::plan::CHOSEN_MAX;
+
+const COMMON: &str = include_str!("../kernels/common.wgsl");
+
+/// What kernels know of a model while they are compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    pub head_dim: usize,
+    /// Query heads that share a head of keys.
+    pub group: usize,
+}
+
+impl Shape {
+    pub fn of(config: &GptOssConfig) -> Shape {
+        Shape { head_dim: config.head_dim, group: config.heads / config.kv_heads }
+    }
+}
+
+/// A kernel by its name.
+#[derive(Debug, Clone, Copy)]
+pub struct Kernel {
+    pub name: &'static str,
+    /// The function in its text; two kernels can be made of one text.
+    pub entry: &'static str,
+    text: &'static str,
+    /// Constants that set it apart from others of the same text.
+    constants: &'static str,
+}
+
+macro_rules! kernel {
+    ($name:literal) => {
+        kernel!($name, $name, "")
+    };
+    ($name:literal, $file:literal, $constants:literal) => {
+        Kernel {
+            name: $name,
+            entry: $file,
+            text: include_str!(concat!("../kernels/", $file, ".wgsl")),
+            constants: $constants,
+        }
+    };
+}
+
+/// In the order of a pass.
+pub const KERNELS: &[Kernel] = &[
+    kernel!("embed"),
+    kernel!("rmsnorm"),
+    kernel!("linear_gemv_1", "linear_gemv", "const TOKENS = 1u;"),
+    kernel!("linear_gemv_4", "linear_gemv", "const TOKENS = 4u;"),
+    kernel!("linear_tile"),
+    kernel!("rope_kv"),
+    kernel!("attention_decode", "attention", "const QUERIES = 1u;"),
+    kernel!("attention_prefill", "attention", "const QUERIES = 4u;"),
+    kernel!("attention_combine"),
+    kernel!("route"),
+    kernel!("experts_up_gemv", "experts_gemv", "const UP = true;"),
+    kernel!("experts_down_gemv", "experts_gemv", "const UP = false;"),
+    kernel!("experts_sort"),
+    kernel!("experts_up_tile", "experts_tile", "const UP = true;"),
+    kernel!("experts_down_tile", "experts_tile", "const UP = false;"),
+    kernel!("experts_combine"),
+];
+
+impl Kernel {
+    /// The whole WGSL of it.
+    pub fn source(&self, shape: Shape) -> String {
+        let Shape { head_dim, group } = shape;
+        let constants = self.constants;
+        format!(
+            "const HEAD_DIM = {head_dim}u;\nconst GROUP = {group}u;\nconst CHOSEN_MAX = {CHOSEN_MAX}u;\n{constants}\n\
+             {COMMON}{}",
+            self.text
+        )
+    }
+}

@@ -1,0 +1,40 @@
+//! Every operator against plain Rust, on every adapter of this machine, software or not.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where it is surprised")]
+
+use gpt_oss_wgpu::ops::{OPERATORS, Size};
+use gpt_oss_wgpu::shaders::Shape;
+use gpt_oss_wgpu::{Adapter, Gpu, Verdict};
+
+/// Of the published models and of the test models.
+const SHAPES: [Shape; 4] = [
+    Shape { head_dim: 64, group: 8 },
+    Shape { head_dim: 64, group: 2 },
+    Shape { head_dim: 64, group: 13 },
+    Shape { head_dim: 32, group: 3 },
+];
+
+#[test]
+fn every_operator_computes_what_plain_rust_does() {
+    let adapters = Adapter::all();
+    let usable = adapters.iter().filter(|a| !matches!(a.verdict, Verdict::Unusable(_)));
+    let mut checked = 0;
+    for adapter in usable {
+        println!("{}: {} ({})", adapter.id, adapter.name, adapter.driver);
+        for (n, shape) in SHAPES.into_iter().enumerate() {
+            let mut gpu = Gpu::open(adapter.clone(), shape).unwrap();
+            for operator in OPERATORS {
+                for size in Size::ALL {
+                    let seed = 0x5eed + n as u64;
+                    if let Err(failure) = (operator.check)(&mut gpu, size, seed) {
+                        panic!("{} {size:?} {shape:?}, seed {seed}: {failure}", operator.name);
+                    }
+                    checked += 1;
+                }
+            }
+        }
+    }
+    if checked == 0 {
+        println!("skipped: no adapter (Mesa's lavapipe is installed by `cargo xtask test`)");
+    }
+}

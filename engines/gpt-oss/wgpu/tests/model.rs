@@ -1,0 +1,309 @@
+//! The whole model on a device, against recorded references; on a software adapter where there is no other.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where it is surprised")]
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+
+use gpt_oss_model::{GptOssConfig, Oracle, Store};
+use gpt_oss_wgpu::{
+    Adapter, BLOCK_TOKENS, Bounds, DeviceError, KvGroups, LoadError, Needs, Span, Table, Verdict, WgpuModel,
+};
+use serde::Deserialize;
+
+const TOLERANCE: f32 = 1e-3;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+fn fixture(shape: &str) -> PathBuf {
+    root().join("tests/fixtures/gpt-oss").join(shape)
+}
+
+fn open(dir: &Path) -> Store<Vec<u8>> {
+    let read = |name: &str| std::fs::read(dir.join(name));
+    Store::open("model.safetensors.index.json", read, read).unwrap()
+}
+
+fn adapter() -> Option<Adapter> {
+    let adapter = Adapter::all().into_iter().find(|a| !matches!(a.verdict, Verdict::Unusable(_)));
+    if adapter.is_none() {
+        println!("skipped: no adapter (Mesa's lavapipe is installed by `cargo xtask test`)");
+    }
+    adapter
+}
+
+/// A model, and sequences that have all their blocks from the beginning.
+struct Bed {
+    model: WgpuModel,
+    /// Of each sequence and group.
+    tables: Vec<Vec<Vec<u32>>>,
+    lengths: Vec<usize>,
+}
+
+/// Some tokens of a sequence, and whether the logits after the last are wanted.
+type Part<'a> = (usize, &'a [u32], bool);
+
+fn bounds(config: &GptOssConfig, sequences: usize, tokens_max: usize) -> Bounds {
+    let blocks = sequences * KvGroups::of(config).windows.len() * tokens_max.div_ceil(BLOCK_TOKENS);
+    Bounds {
+        context_length: tokens_max,
+        sequences_max: sequences,
+        batch_tokens_max: tokens_max.max(sequences),
+        blocks,
+    }
+}
+
+impl Bed {
+    fn load(dir: &Path, sequences: usize, tokens_max: usize) -> Option<Bed> {
+        let store = open(dir);
+        let bounds = bounds(store.config(), sequences, tokens_max);
+        let model = WgpuModel::load(adapter()?, store.config(), &store, bounds, |_| Ok::<(), Infallible>(()));
+        let model = model.unwrap();
+        let blocks = tokens_max.div_ceil(BLOCK_TOKENS);
+        // From the last one down: nothing depends on their order.
+        let mut next = (0..bounds.blocks as u32).rev();
+        let groups = model.groups().windows.len();
+        let tables = (0..sequences)
+            .map(|_| (0..groups).map(|_| next.by_ref().take(blocks).collect()).collect())
+            .collect();
+        Some(Bed { model, tables, lengths: vec![0; sequences] })
+    }
+
+    fn forward(&mut self, parts: &[Part<'_>]) -> Vec<f32> {
+        let tables: Vec<Vec<Table<'_>>> = parts
+            .iter()
+            .map(|(sequence, ..)| {
+                self.tables[*sequence].iter().map(|blocks| Table { first: 0, blocks }).collect()
+            })
+            .collect();
+        let spans: Vec<Span<'_>> = parts
+            .iter()
+            .zip(&tables)
+            .map(|(&(sequence, tokens, wants_logits), tables)| Span {
+                position: self.lengths[sequence],
+                tokens,
+                tables,
+                wants_logits,
+            })
+            .collect();
+        let wanted = parts.iter().filter(|p| p.2).count();
+        let mut logits = vec![f32::NAN; wanted * self.model.config().vocabulary];
+        let ok: Result<(), LoadError<Infallible>> = self.model.forward(&spans, &mut logits, |_, _| Ok(()));
+        ok.unwrap();
+        for (sequence, tokens, _) in parts {
+            self.lengths[*sequence] += tokens.len();
+        }
+        logits
+    }
+
+    fn begin_anew(&mut self) {
+        self.lengths.fill(0);
+    }
+}
+
+fn argmax(logits: &[f32]) -> u32 {
+    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+    best.map(|(i, _)| i as u32).unwrap()
+}
+
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    assert!(a.iter().all(|x| x.is_finite()));
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    prompts: Vec<Prompt>,
+}
+
+#[derive(Deserialize)]
+struct Prompt {
+    name: String,
+    token_ids: Vec<u32>,
+    greedy: Vec<u32>,
+    positions: Vec<usize>,
+}
+
+/// Logits at the recorded positions, fed in chunks that end there, and every greedy token.
+fn compare(shape: &str) {
+    let dir = fixture(shape);
+    let reference: Reference =
+        serde_json::from_slice(&std::fs::read(dir.join("reference.json")).unwrap()).unwrap();
+    let recorded = std::fs::read(dir.join("logits.safetensors")).unwrap();
+    let header = model_formats::Header::parse("logits", &recorded, recorded.len() as u64).unwrap();
+    let longest = reference.prompts.iter().map(|p| p.token_ids.len() + p.greedy.len()).max().unwrap();
+    let Some(mut bed) = Bed::load(&dir, 1, longest) else { return };
+    let vocabulary = bed.model.config().vocabulary;
+    let mut largest: f32 = 0.0;
+    for (k, prompt) in reference.prompts.iter().enumerate() {
+        let range = &header.tensors[&k.to_string()].range;
+        let floats = recorded[range.start as usize..range.end as usize].as_chunks::<4>().0;
+        let expected: Vec<f32> = floats.iter().map(|b| f32::from_le_bytes(*b)).collect();
+        let tokens: Vec<u32> = prompt.token_ids.iter().chain(&prompt.greedy).copied().collect();
+        bed.begin_anew();
+        let mut start = 0;
+        for (position, expected) in prompt.positions.iter().zip(expected.chunks_exact(vocabulary)) {
+            let logits = bed.forward(&[(0, &tokens[start..=*position], true)]);
+            largest = largest.max(difference(&logits, expected));
+            start = position + 1;
+        }
+        bed.begin_anew();
+        let mut span = &prompt.token_ids[..];
+        for (i, expected) in prompt.greedy.iter().enumerate() {
+            let token = argmax(&bed.forward(&[(0, span, true)]));
+            assert_eq!(token, *expected, "{shape} {}: {i}", prompt.name);
+            span = &prompt.greedy[i..=i];
+        }
+    }
+    println!("{shape}: off by {largest} at most, {} launches a token", bed.model.dispatches());
+    assert!(largest < TOLERANCE, "{shape}: off by {largest}");
+}
+
+#[test]
+fn nano_equals_the_reference() {
+    compare("nano");
+}
+
+#[test]
+fn tiny_equals_the_reference() {
+    compare("tiny");
+}
+
+#[derive(Deserialize)]
+struct Demo {
+    prompts: Vec<DemoPrompt>,
+}
+
+#[derive(Deserialize)]
+struct DemoPrompt {
+    name: String,
+    prompt_token_ids: Vec<u32>,
+    completion_token_ids: Vec<u32>,
+    top20_at_prompt_end: Vec<(usize, f32)>,
+}
+
+/// Conversations of the demo model, decoded side by side in one batch.
+fn check_demo(keep: impl Fn(&DemoPrompt) -> bool, count: usize) {
+    let dir = root().join("assets/demo-model");
+    let demo: Demo = serde_json::from_slice(&std::fs::read(dir.join("reference.json")).unwrap()).unwrap();
+    let prompts: Vec<&DemoPrompt> = demo.prompts.iter().filter(|p| keep(p)).collect();
+    assert_eq!(prompts.len(), count);
+    let longest =
+        prompts.iter().map(|p| p.prompt_token_ids.len() + p.completion_token_ids.len()).max().unwrap();
+    let Some(mut bed) = Bed::load(&dir, count, longest) else { return };
+    let vocabulary = bed.model.config().vocabulary;
+    let mut answers: Vec<Vec<u32>> = Vec::new();
+    for (sequence, prompt) in prompts.iter().enumerate() {
+        let logits = bed.forward(&[(sequence, &prompt.prompt_token_ids, true)]);
+        for (id, expected) in &prompt.top20_at_prompt_end {
+            let error = (logits[*id] - expected).abs();
+            assert!(error < TOLERANCE, "{}: logit {id} is off by {error}", prompt.name);
+        }
+        answers.push(vec![argmax(&logits)]);
+    }
+    loop {
+        let running: Vec<usize> =
+            (0..count).filter(|&s| answers[s].len() < prompts[s].completion_token_ids.len()).collect();
+        if running.is_empty() {
+            break;
+        }
+        let last: Vec<[u32; 1]> = running.iter().map(|&s| [*answers[s].last().unwrap()]).collect();
+        let parts: Vec<Part<'_>> =
+            running.iter().zip(&last).map(|(&s, tokens)| (s, &tokens[..], true)).collect();
+        let logits = bed.forward(&parts);
+        for (&s, logits) in running.iter().zip(logits.chunks_exact(vocabulary)) {
+            answers[s].push(argmax(logits));
+        }
+    }
+    for (prompt, answer) in prompts.iter().zip(&answers) {
+        assert_eq!(*answer, prompt.completion_token_ids, "{}", prompt.name);
+    }
+}
+
+#[test]
+fn the_demo_model_answers_three_prompts_as_recorded() {
+    check_demo(|p| ["sum", "tool_call", "developer_one_word"].contains(&p.name.as_str()), 3);
+}
+
+#[test]
+#[ignore = "some minutes on a software adapter: cargo xtask test --long"]
+fn the_demo_model_answers_every_prompt_as_recorded() {
+    check_demo(|_| true, 25);
+}
+
+/// How a prompt is cut and what runs beside it makes no difference beyond rounding.
+#[test]
+fn chunks_and_neighbours_do_not_change_the_result() {
+    let dir = fixture("nano");
+    let Some(mut bed) = Bed::load(&dir, 2, 150) else { return };
+    let store = open(&dir);
+    let tokens: Vec<u32> = (0..150).map(|i| (i * 37 + 11) % 1000).collect();
+    let oracle = Oracle::new(store.config().clone(), &store);
+    let mut cache = oracle.new_cache();
+    let mut expected = Vec::new();
+    for token in &tokens {
+        expected = oracle.forward(&mut cache, *token);
+    }
+    for chunk in [1, 7, 64, 149] {
+        bed.begin_anew();
+        let mut logits = Vec::new();
+        for (i, tokens) in tokens.chunks(chunk).enumerate() {
+            let other = [i as u32];
+            logits = bed.forward(&[(1, &other, false), (0, tokens, true)]);
+        }
+        let error = difference(&logits, &expected);
+        assert!(error < TOLERANCE, "chunks of {chunk}: off by {error}");
+    }
+}
+
+/// What the estimate says is what is allocated, byte for byte.
+#[test]
+fn the_estimate_is_what_a_load_allocates() {
+    for (shape, sequences, tokens) in [("nano", 1, 70), ("tiny", 5, 200)] {
+        let Some(bed) = Bed::load(&fixture(shape), sequences, tokens) else { return };
+        let needs = Needs::of(bed.model.config(), bed.model.bounds());
+        assert_eq!(bed.model.gpu().used(), needs.total(), "{shape}");
+    }
+}
+
+#[test]
+fn a_model_that_is_too_large_for_a_buffer_is_refused_with_both_numbers() {
+    let Some(adapter) = adapter() else { return };
+    let store = open(&fixture("nano"));
+    let limit = adapter.buffer_max.min(adapter.binding_max);
+    let mut bounds = bounds(store.config(), 1, 64);
+    bounds.blocks = (limit / KvGroups::of(store.config()).block_bytes(store.config()) + 1) as usize * 4;
+    let loaded = WgpuModel::load(adapter, store.config(), &store, bounds, |_| Ok::<(), Infallible>(()));
+    let Err(LoadError::Device(DeviceError::TooLarge { what, wanted, limit: told })) = loaded else {
+        panic!("it was loaded, or failed in another way");
+    };
+    assert!(wanted > told && told == limit && what == "keys and values", "{what}: {wanted} of {told}");
+}
+
+#[test]
+fn a_pass_ends_when_it_is_told_to() {
+    let Some(mut bed) = Bed::load(&fixture("nano"), 1, 10) else { return };
+    let mut logits = vec![0.0; bed.model.config().vocabulary];
+    let tables: Vec<Table<'_>> = bed.tables[0].iter().map(|blocks| Table { first: 0, blocks }).collect();
+    let spans = [Span { position: 0, tokens: &[1, 2, 3], tables: &tables, wants_logits: true }];
+    let stopped = bed.model.forward(&spans, &mut logits, |done, total| {
+        assert_eq!(total, 4);
+        if done == 2 { Err("enough") } else { Ok(()) }
+    });
+    assert!(matches!(stopped, Err(LoadError::Stopped("enough"))), "{stopped:?}");
+}
+
+#[test]
+fn a_software_adapter_is_used_only_with_leave() {
+    let Some(software) = Adapter::all().into_iter().find(|a| a.verdict == Verdict::Software) else {
+        println!("skipped: no software adapter");
+        return;
+    };
+    assert!(matches!(Adapter::find(&software.id, false), Err(DeviceError::Software { .. })));
+    assert_eq!(Adapter::find(&software.id, true).unwrap().id, software.id);
+    let error = Adapter::find("vulkan:99", true).unwrap_err();
+    assert!(error.to_string().contains(&software.id), "{error}");
+}

@@ -1,0 +1,105 @@
+//! Every kernel is valid WGSL, and naga translates it to what each system's driver takes: SPIR-V (which `spirv-val` checks,
+//! where it is installed), Metal's language and Direct3D's. That Apple's and Microsoft's compilers take the result is not
+//! shown by this.
+
+use std::process::Command;
+
+use gpt_oss_wgpu::shaders::{KERNELS, Kernel, Shape};
+use naga::back::{hlsl, msl, spv};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+
+const SHAPES: [Shape; 2] = [Shape { head_dim: 64, group: 8 }, Shape { head_dim: 32, group: 3 }];
+
+fn each(mut check: impl FnMut(&Kernel, &naga::Module, &ModuleInfo)) {
+    for shape in SHAPES {
+        for kernel in KERNELS {
+            let source = kernel.source(shape);
+            let module = naga::front::wgsl::parse_str(&source)
+                .unwrap_or_else(|error| panic!("{}: {}", kernel.name, error.emit_to_string(&source)));
+            // Nothing beyond arguments of launches: no subgroups, no f16.
+            let mut validator = Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES);
+            let info = validator.validate(&module);
+            let info =
+                info.unwrap_or_else(|error| panic!("{}: {}", kernel.name, error.emit_to_string(&source)));
+            check(kernel, &module, &info);
+        }
+    }
+}
+
+#[test]
+fn every_kernel_becomes_spir_v_that_is_valid() {
+    let validator = Command::new("spirv-val").arg("--version").output().is_ok();
+    if !validator {
+        println!("skipped in part: no spirv-val (Debian's spirv-tools)");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    each(|kernel, module, info| {
+        let options = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
+        let words = spv::write_vec(module, info, &options, None).unwrap();
+        assert!(words.len() > 100, "{}", kernel.name);
+        if validator {
+            let file = dir.path().join(kernel.name);
+            std::fs::write(&file, words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>()).unwrap();
+            let output =
+                Command::new("spirv-val").args(["--target-env", "vulkan1.1"]).arg(&file).output().unwrap();
+            assert!(output.status.success(), "{}: {}", kernel.name, String::from_utf8_lossy(&output.stderr));
+        }
+    });
+}
+
+#[test]
+fn every_kernel_becomes_metals_language() {
+    each(|kernel, module, info| {
+        let bind = |buffer: u8, mutable: bool| msl::BindTarget {
+            buffer: Some(buffer),
+            mutable,
+            ..msl::BindTarget::default()
+        };
+        let mut resources = msl::EntryPointResources {
+            immediates_buffer: Some(20),
+            sizes_buffer: Some(21),
+            ..msl::EntryPointResources::default()
+        };
+        for (_, variable) in module.global_variables.iter() {
+            if let Some(binding) = variable.binding {
+                resources.resources.insert(binding, bind(binding.binding as u8, true));
+            }
+        }
+        let options = msl::Options {
+            lang_version: (2, 4),
+            per_entry_point_map: [(kernel.entry.to_owned(), resources)].into(),
+            ..msl::Options::default()
+        };
+        let (text, translated) =
+            msl::write_string(module, info, &options, &msl::PipelineOptions::default()).unwrap();
+        assert!(
+            translated.entry_point_names.iter().all(Result::is_ok),
+            "{}: {:?}",
+            kernel.name,
+            translated.entry_point_names
+        );
+        assert!(text.contains("kernel void"), "{}", kernel.name);
+    });
+}
+
+#[test]
+fn every_kernel_becomes_direct3ds_language() {
+    each(|kernel, module, info| {
+        let options = hlsl::Options {
+            // What FXC takes as well, without a library to be shipped.
+            shader_model: hlsl::ShaderModel::V5_1,
+            immediates_target: Some(hlsl::BindTarget { space: 1, ..hlsl::BindTarget::default() }),
+            ..hlsl::Options::default()
+        };
+        let mut text = String::new();
+        let pipeline = hlsl::PipelineOptions::default();
+        let translated = hlsl::Writer::new(&mut text, &options, &pipeline).write(module, info, None).unwrap();
+        assert!(
+            translated.entry_point_names.iter().all(Result::is_ok),
+            "{}: {:?}",
+            kernel.name,
+            translated.entry_point_names
+        );
+        assert!(text.contains("numthreads"), "{}", kernel.name);
+    });
+}
