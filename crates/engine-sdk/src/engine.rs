@@ -65,8 +65,18 @@ pub trait Model: Send + 'static {
     /// may be a sequence that gave way and is read again.
     fn start(&mut self, slot: Slot, tokens_max: u32) -> Result<(), Status>;
 
-    /// The sequence has ended, or gave way: what the model holds for the slot is to be gone when this returns. Blocks are
-    /// not its business: what is in them may be read by other sequences and be wanted again.
+    /// Asked behind `start`, of a model without a [`Model::kv`] layout: of how many of the first tokens of `prompt` the slot
+    /// has the KV already. The sequence's first row begins there; at most all but the last token, which is always read.
+    ///
+    /// Such a model may keep what a slot held after `end`, as long as it has the room, and hand it on here; only to prompts
+    /// with the same `salt`, so that nobody can learn from time what others have asked.
+    fn reuse(&mut self, slot: Slot, prompt: &[u32], salt: u64) -> u32 {
+        let _ = (slot, prompt, salt);
+        0
+    }
+
+    /// The sequence has ended, or gave way: what the model holds for the slot is to be gone when this returns, or free for
+    /// whoever needs it (see [`Model::reuse`]). Blocks are not its business: what is in them may be read by other sequences and be wanted again.
     fn end(&mut self, slot: Slot);
 
     /// Runs the rows of `batch` through the model, stores their keys and values, and writes the logits of those that want

@@ -194,13 +194,18 @@ impl<M: Model> Runner<M> {
     }
 
     fn admit(&mut self, sink: &mut dyn FnMut(&Event<'_>)) {
-        while let Some(admission) = self.scheduler.admit() {
+        while let Some(mut admission) = self.scheduler.admit() {
             let sequence = admission.sequence;
             if let Err(status) = self.model.start(admission.slot, admission.tokens_max) {
                 self.scheduler.fail(sequence);
                 self.sequences.remove(&sequence);
                 sink(&Event { sequence, kind: EventKind::Failed(&status) });
                 continue;
+            }
+            if self.scheduler.kv().is_none() {
+                let (prompt, salt) = self.scheduler.prompt(sequence);
+                admission.cached_tokens = self.model.reuse(admission.slot, prompt, salt);
+                self.scheduler.found(sequence, admission.cached_tokens);
             }
             if admission.again {
                 continue;

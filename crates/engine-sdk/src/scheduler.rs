@@ -68,7 +68,7 @@ pub struct Limits {
     pub prefill_gap: Duration,
     /// Tokens to come that a sequence must have KV for when it is admitted.
     pub reserve_tokens: u32,
-    /// None: the model keeps the KV of its slots by itself, without blocks; then nothing is reused and nobody gives way.
+    /// None: the model keeps the KV of its slots by itself, without blocks; then nobody gives way.
     pub kv: Option<KvLayout>,
 }
 
@@ -202,6 +202,7 @@ impl Scheduler {
             tokens: prompt,
             prompt_tokens,
             answer_max: if answer_max == 0 { room } else { answer_max.min(room) },
+            salt,
             chain: Chain::new(salt),
             started: false,
             place: Place::Waiting,
@@ -280,6 +281,28 @@ impl Scheduler {
             tokens_max: sequence.tokens_max(),
             again,
         })
+    }
+
+    /// The tokens of a sequence that was just admitted, and its salt.
+    ///
+    /// # Panics
+    /// When it is not known.
+    pub fn prompt(&self, sequence: SequenceId) -> (&[u32], u64) {
+        let known = &self.sequences[&sequence];
+        (&known.tokens, known.salt)
+    }
+
+    /// A model that keeps its KV by itself has that of the first `tokens` tokens of a sequence that was just admitted.
+    ///
+    /// # Panics
+    /// When that is all of them, or the sequence has begun: the model's mistake.
+    pub fn found(&mut self, sequence: SequenceId, tokens: u32) {
+        let known = self.sequences.get_mut(&sequence).expect("what is admitted is known");
+        assert!(tokens < known.length(), "the last token of a prompt is always read");
+        let Place::Running(running) = &mut known.place else { panic!("sequence {sequence} does not run") };
+        assert!(running.read == 0 && running.kv.is_none(), "sequence {sequence} has begun");
+        running.read = tokens;
+        self.counts.cached_tokens += u64::from(tokens);
     }
 
     /// The tables of a waiting sequence, with what is found of its prefix, and how many blocks of it that is; none where

@@ -110,6 +110,10 @@ pub(crate) struct TestModel {
     /// With one, tokens are in blocks, and slots hold nothing.
     layout: Option<KvLayout>,
     blocks: HashMap<(BlockId, u32), u32>,
+    /// What slots held when they ended, and whose it was; none: it keeps nothing.
+    left: Option<Vec<(u64, Vec<u32>)>>,
+    /// By slot.
+    salts: Vec<u64>,
 }
 
 impl TestModel {
@@ -121,7 +125,16 @@ impl TestModel {
             batch_tokens_max,
             layout: None,
             blocks: HashMap::new(),
+            left: None,
+            salts: vec![0; sequences_max as usize],
         }
+    }
+
+    /// Without blocks; what slots held is found again.
+    pub fn keeping(sequences_max: u32, context_length: u32) -> TestModel {
+        let mut model = TestModel::new(sequences_max, context_length, 8);
+        model.left = Some(Vec::new());
+        model
     }
 
     /// Blocks of four positions.
@@ -192,8 +205,23 @@ impl Model for TestModel {
         Ok(())
     }
 
+    fn reuse(&mut self, slot: Slot, prompt: &[u32], salt: u64) -> u32 {
+        assert!(self.layout.is_none(), "the SDK finds what is in blocks");
+        self.salts[slot.index()] = salt;
+        let common = |left: &Vec<u32>| {
+            left.iter().zip(&prompt[..prompt.len() - 1]).take_while(|(left, wanted)| left == wanted).count()
+        };
+        let left = self.left.iter().flatten().filter(|(of, _)| *of == salt);
+        let count = left.map(|(_, left)| common(left)).max().unwrap_or(0);
+        self.kv[slot.index()] = Some(prompt[..count].to_vec());
+        count as u32
+    }
+
     fn end(&mut self, slot: Slot) {
-        self.kv[slot.index()].take().expect("only what was started ends");
+        let held = self.kv[slot.index()].take().expect("only what was started ends");
+        if let Some(left) = &mut self.left {
+            left.push((self.salts[slot.index()], held));
+        }
         hold(-1, 0);
         check("end").unwrap();
     }

@@ -503,3 +503,39 @@ fn a_model_that_chooses_gives_the_same_answers() {
     set_fault("");
     assert_eq!(slots_held(), 0);
 }
+
+#[test]
+fn a_model_without_blocks_may_have_read_a_prompt_before() {
+    let mut runner = Runner::new(TestModel::keeping(2, 64)).unwrap();
+    let ask = |runner: &mut Runner<TestModel>, sequence, prompt: &str, salt| {
+        runner.submit_salted(sequence, text(prompt), greedy(), salt).unwrap();
+        run(runner)
+    };
+    let first = ask(&mut runner, 1, "some text that ends with x", 7);
+    assert_eq!(first[0], "1 started 26");
+    let steps = runner.counters().steps;
+    // All but the last token is found, so that one step reads the prompt.
+    let again = ask(&mut runner, 2, "some text that ends with x", 7);
+    assert_eq!(again[0], "2 started 26 cached 25");
+    assert_eq!(runner.counters().steps - steps, 3);
+    assert_eq!(again[1..].len(), first[1..].len());
+    assert_eq!(ask(&mut runner, 3, "some text and x", 7)[0], "3 started 15 cached 10");
+    assert_eq!(ask(&mut runner, 4, "some text that ends with x", 8)[0], "4 started 26", "of another salt");
+    assert_eq!(slots_held(), 0);
+}
+
+#[test]
+#[should_panic(expected = "always read")]
+fn a_model_that_says_to_have_read_the_last_token_is_wrong() {
+    let mut scheduler = crate::scheduler::Scheduler::new(Limits {
+        context_length: 8,
+        sequences_max: 1,
+        batch_tokens_max: 8,
+        prefill_gap: crate::scheduler::PREFILL_GAP_DEFAULT,
+        reserve_tokens: 1,
+        kv: None,
+    });
+    scheduler.submit(1, vec![1, 2, 3], 0, 0).unwrap();
+    scheduler.admit().unwrap();
+    scheduler.found(1, 3);
+}
