@@ -5,7 +5,10 @@
 //! llama.cpp's own conversion has them.
 
 mod blocks;
+mod dense;
 mod head;
+mod source;
+mod vocabulary;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -15,9 +18,11 @@ use model_formats::gpt_oss::{GptOssConfig, TensorSpec, tensors};
 use model_formats::mxfp4::bf16_to_f32;
 
 use crate::Shape;
-use crate::fill::Filler;
 use crate::write::{PIECE_BYTES, SynthError, check_space};
+pub use dense::{Family, write_dense_gguf};
 use head::Head;
+use source::Source;
+use vocabulary::Vocabulary;
 
 /// Tensors begin at multiples of this.
 const ALIGNMENT: u64 = 32;
@@ -104,17 +109,59 @@ pub fn write_gguf(
     seed: u64,
     dense: Dense,
     path: &Path,
-    mut progress: impl FnMut(u64, u64),
+    progress: impl FnMut(u64, u64),
 ) -> Result<(), SynthError> {
     let config = GptOssConfig::parse(shape.config().to_string().as_bytes())
         .expect("the configs of the known shapes are valid");
-    let planned = plan(&config, dense);
+    let vocabulary = Vocabulary::of_shape(shape, config.vocabulary);
+    write_file(&config, &vocabulary, &Source::Random { seed }, dense, path, progress)
+}
+
+/// Writes the checkpoint of a folder, a small one, as one file: the same numbers, vocabulary and template.
+///
+/// # Errors
+/// A file of the folder that is missing or broken, too little room, or a file that cannot be written.
+pub fn convert_gguf(
+    dir: &Path,
+    dense: Dense,
+    path: &Path,
+    progress: impl FnMut(u64, u64),
+) -> Result<(), SynthError> {
+    let broken = |source| SynthError::Convert { dir: dir.to_owned(), source };
+    let read = |name: &str| std::fs::read(dir.join(name)).map_err(broken);
+    let json = |name: &str| -> Result<serde_json::Value, SynthError> {
+        serde_json::from_slice(&read(name)?).map_err(|error| broken(io::Error::other(error)))
+    };
+    let config =
+        GptOssConfig::parse(&read("config.json")?).map_err(|error| broken(io::Error::other(error)))?;
+    let template =
+        String::from_utf8(read("chat_template.jinja")?).map_err(|error| broken(io::Error::other(error)))?;
+    let vocabulary = Vocabulary::of_checkpoint(
+        &json("tokenizer.json")?,
+        &json("config.json")?,
+        &template,
+        config.vocabulary,
+    );
+    let vocabulary = vocabulary
+        .ok_or_else(|| broken(io::Error::other("tokenizer.json is not of the form that is converted")))?;
+    write_file(&config, &vocabulary, &Source::read(dir).map_err(broken)?, dense, path, progress)
+}
+
+fn write_file(
+    config: &GptOssConfig,
+    vocabulary: &Vocabulary,
+    source: &Source,
+    dense: Dense,
+    path: &Path,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<(), SynthError> {
+    let planned = plan(config, dense);
     let total: u64 = planned.iter().map(|t| t.bytes().next_multiple_of(ALIGNMENT)).sum();
     let failed = |source| SynthError::Write { path: path.to_owned(), source };
     check_space(path.parent().unwrap_or(Path::new(".")), total)?;
     let mut write = || -> io::Result<()> {
         let mut file = BufWriter::with_capacity(PIECE_BYTES, File::create(path)?);
-        file.write_all(&Head::new(shape, &config, dense, &planned).bytes)?;
+        file.write_all(&Head::new(vocabulary, config, dense, &planned).bytes)?;
         let mut done = 0;
         for tensor in &planned {
             let mut written = 0;
@@ -123,7 +170,7 @@ pub fn write_gguf(
                 progress(done + written, total);
                 file.write_all(bytes)
             };
-            write_tensor(tensor, &config, seed, &mut out)?;
+            write_tensor(tensor, config, source, &mut out)?;
             assert_eq!(written, tensor.bytes(), "{} has another size than its head says", tensor.name);
             let padded = written.next_multiple_of(ALIGNMENT);
             file.write_all(&[0; ALIGNMENT as usize][..(padded - written) as usize])?;
@@ -202,13 +249,13 @@ fn plan(config: &GptOssConfig, dense: Dense) -> Vec<Planned> {
 fn write_tensor(
     tensor: &Planned,
     config: &GptOssConfig,
-    seed: u64,
+    from: &Source,
     out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let source = &tensor.sources[0];
-    let mut filler = Filler::new(config, seed, source);
+    let mut filler = from.bytes(config, source)?;
     if tensor.kind == Kind::Mxfp4 {
-        let mut scale_filler = Filler::new(config, seed, &tensor.sources[1]);
+        let mut scale_filler = from.bytes(config, &tensor.sources[1])?;
         let [experts, rows, columns] = source.shape[..3] else { panic!("experts have four dimensions") };
         let row_blocks = columns as usize;
         let mut codes = vec![0; rows as usize * row_blocks * 16];

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use gpt_oss_synth::{Dense, Shape, write_checkpoint, write_gguf};
+use gpt_oss_synth::{Dense, Shape, convert_gguf, write_checkpoint, write_gguf};
 
 /// How often a line of progress is written.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
@@ -17,8 +17,11 @@ const REPORT_EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Size of the model.
-    #[arg(long)]
-    shape: Shape,
+    #[arg(long, required_unless_present = "from")]
+    shape: Option<Shape>,
+    /// Convert the checkpoint in this folder, a small one, instead of making one up.
+    #[arg(long, requires = "gguf", conflicts_with_all = ["shape", "seed"])]
+    from: Option<PathBuf>,
     /// The same seed writes the same bytes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -31,7 +34,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let Arguments { shape, seed, out, gguf } = Arguments::parse();
+    let Arguments { shape, from, seed, out, gguf } = Arguments::parse();
     let start = Instant::now();
     let mut reported = start;
     let mut bytes = 0;
@@ -42,9 +45,11 @@ fn main() -> ExitCode {
             say(&format!("{:.1} of {:.1} GB", done as f64 / 1e9, total as f64 / 1e9));
         }
     };
-    let result = match gguf {
-        None => write_checkpoint(shape, seed, &out, progress),
-        Some(dense) => write_gguf(shape, seed, dense, &out, progress),
+    let result = match (shape, from, gguf) {
+        (Some(shape), _, None) => write_checkpoint(shape, seed, &out, progress),
+        (Some(shape), _, Some(dense)) => write_gguf(shape, seed, dense, &out, progress),
+        (None, Some(from), Some(dense)) => convert_gguf(&from, dense, &out, progress),
+        (None, ..) => unreachable!("the arguments require a shape, or a folder and a form"),
     };
     match result {
         Ok(()) => {

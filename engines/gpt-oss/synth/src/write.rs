@@ -23,6 +23,8 @@ pub enum SynthError {
     DiskFull { dir: PathBuf, needed: u64, available: u64 },
     #[error("cannot write {path}")]
     Write { path: PathBuf, source: io::Error },
+    #[error("cannot convert the checkpoint in {dir}")]
+    Convert { dir: PathBuf, source: io::Error },
 }
 
 /// Writes a checkpoint into `dir`, which is made if it is not there. `progress(done, total)` is told of every few

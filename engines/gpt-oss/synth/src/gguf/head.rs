@@ -2,23 +2,15 @@
 
 use model_formats::gpt_oss::GptOssConfig;
 
+use super::vocabulary::Vocabulary;
 use super::{ALIGNMENT, Dense, Planned};
-use crate::Shape;
-use crate::shape::SPECIALS;
-use crate::tokenizer::vocabulary;
 
 const VERSION: u32 = 3;
 /// Kinds of files, of which llama.cpp only shows the name.
 const MOSTLY_BF16: u32 = 32;
 const MOSTLY_MXFP4: u32 = 38;
-/// Kinds of tokens.
-const NORMAL: i32 = 1;
-const CONTROL: i32 = 3;
 /// `config.json` of every shape says so; YaRN's other numbers are llama.cpp's defaults.
 const YARN_ORIGINAL_CONTEXT: u32 = 4096;
-const TEMPLATE: &str = "{% for m in messages %}{{ '<|start|>' + m['role'] + '<|message|>' + m['content'] + '<|end|>' \
-     }}{% endfor %}{% if add_generation_prompt %}{{ '<|start|>assistant<|message|>' }}{% endif %}";
-
 pub(super) struct Head {
     pub(super) bytes: Vec<u8>,
 }
@@ -31,10 +23,15 @@ struct Pairs {
 }
 
 impl Head {
-    pub(super) fn new(shape: Shape, config: &GptOssConfig, dense: Dense, tensors: &[Planned]) -> Head {
+    pub(super) fn new(
+        vocabulary: &Vocabulary,
+        config: &GptOssConfig,
+        dense: Dense,
+        tensors: &[Planned],
+    ) -> Head {
         let mut pairs = Pairs::default();
         of_the_model(&mut pairs, config, dense);
-        of_the_tokenizer(&mut pairs, shape, config.vocabulary);
+        of_the_tokenizer(&mut pairs, vocabulary);
         let mut bytes = b"GGUF".to_vec();
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((tensors.len() as u64).to_le_bytes());
@@ -57,7 +54,6 @@ impl Head {
 fn of_the_model(pairs: &mut Pairs, config: &GptOssConfig, dense: Dense) {
     let kind = if dense == Dense::Bf16 { MOSTLY_BF16 } else { MOSTLY_MXFP4 };
     pairs.text("general.architecture", "gpt-oss");
-    pairs.text("general.name", "gpt-oss of random weights");
     pairs.number("general.file_type", kind);
     pairs.number("general.quantization_version", 2);
     for (key, value) in [
@@ -85,22 +81,17 @@ fn of_the_model(pairs: &mut Pairs, config: &GptOssConfig, dense: Dense) {
     pairs.text("gpt-oss.rope.scaling.type", "yarn");
 }
 
-/// Ids beyond the special tokens have rows in the matrices and so need names here.
-fn of_the_tokenizer(pairs: &mut Pairs, shape: Shape, vocabulary_size: usize) {
-    let ordinary = shape.ordinary_tokens() as usize;
-    let (mut tokens, merges) = vocabulary(ordinary);
-    tokens.extend(SPECIALS.map(str::to_owned));
-    tokens.extend((tokens.len()..vocabulary_size).map(|id| format!("<|unused_{id}|>")));
-    let kinds = (0..tokens.len()).map(|id| if id < ordinary { NORMAL } else { CONTROL });
+fn of_the_tokenizer(pairs: &mut Pairs, vocabulary: &Vocabulary) {
+    let Vocabulary { tokens, kinds, merges, split, begin, end, padding, template } = vocabulary;
     pairs.text("tokenizer.ggml.model", "gpt2");
-    pairs.text("tokenizer.ggml.pre", "gpt-4o");
+    pairs.text("tokenizer.ggml.pre", split);
     pairs.list("tokenizer.ggml.tokens", 8, tokens.iter(), |out, token| text(out, token));
-    pairs.list("tokenizer.ggml.token_type", 5, kinds, |out, kind| out.extend(kind.to_le_bytes()));
+    pairs.list("tokenizer.ggml.token_type", 5, kinds.iter(), |out, kind| out.extend(kind.to_le_bytes()));
     pairs.list("tokenizer.ggml.merges", 8, merges.iter(), |out, [a, b]| text(out, &format!("{a} {b}")));
-    pairs.number("tokenizer.ggml.bos_token_id", shape.special("<|startoftext|>"));
-    pairs.number("tokenizer.ggml.eos_token_id", shape.special("<|return|>"));
-    pairs.number("tokenizer.ggml.padding_token_id", shape.special("<|endoftext|>"));
-    pairs.text("tokenizer.chat_template", TEMPLATE);
+    pairs.number("tokenizer.ggml.bos_token_id", *begin);
+    pairs.number("tokenizer.ggml.eos_token_id", *end);
+    pairs.number("tokenizer.ggml.padding_token_id", *padding);
+    pairs.text("tokenizer.chat_template", template);
 }
 
 impl Pairs {

@@ -52,7 +52,8 @@ fn the_file_has_what_its_head_promises() {
     for dense in [Dense::Bf16, Dense::Q8_0] {
         write_gguf(Shape::Nano, 1, dense, &path, |_, _| {}).unwrap();
         let planned = plan(&config, dense);
-        let head = Head::new(Shape::Nano, &config, dense, &planned).bytes;
+        let vocabulary = Vocabulary::of_shape(Shape::Nano, config.vocabulary);
+        let head = Head::new(&vocabulary, &config, dense, &planned).bytes;
         let file = std::fs::read(&path).unwrap();
         let tensors: u64 = planned.iter().map(|t| t.bytes().next_multiple_of(ALIGNMENT)).sum();
         assert_eq!(file.len() as u64, head.len() as u64 + tensors);

@@ -1,0 +1,170 @@
+//! Small models of other families, of random weights: what an engine for GGUF is tested with.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+
+use model_formats::gguf::{ALIGNMENT, HeadWriter, WrittenTensor};
+
+use super::vocabulary::{CONTROL, NORMAL, USER_DEFINED};
+use crate::write::SynthError;
+
+/// Number of the type in the file. With it an engine rounds little, and what is equal has to be.
+const F32: u32 = 0;
+const LAYERS: u32 = 3;
+const HIDDEN: u64 = 96;
+const INTERMEDIATE: u64 = 224;
+const HEADS: u64 = 6;
+const KV_HEADS: u64 = 2;
+const HEAD_DIM: u64 = HIDDEN / HEADS;
+const ORDINARY: usize = 600;
+/// Behind the ordinary ones: two control tokens, and an added one that is none.
+const BEGIN: &str = "<|begin|>";
+const END: &str = "<|end_of_turn|>";
+const ADDED: &str = "<tool>";
+const CONTEXT: u32 = 2048;
+const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}<|end_of_turn|>{% endfor %}\
+     {% if add_generation_prompt %}assistant: {% endif %}";
+
+/// Families that differ in what a layer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Rotations in pairs of neighbours, no biases.
+    Llama,
+    /// Biases of queries, keys and values.
+    Qwen2,
+    /// Norms of queries and keys.
+    Qwen3,
+}
+
+impl Family {
+    pub const ALL: [Family; 3] = [Family::Llama, Family::Qwen2, Family::Qwen3];
+
+    /// As a file calls it.
+    pub fn architecture(self) -> &'static str {
+        match self {
+            Family::Llama => "llama",
+            Family::Qwen2 => "qwen2",
+            Family::Qwen3 => "qwen3",
+        }
+    }
+}
+
+/// A tensor of f32 numbers.
+struct Made {
+    name: String,
+    /// Innermost first.
+    dimensions: Vec<u64>,
+    bytes: Vec<u8>,
+}
+
+/// Writes one file of this family: three narrow layers, 603 tokens.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write_dense_gguf(family: Family, seed: u64, path: &Path) -> Result<(), SynthError> {
+    let (tokens, merges) = crate::tokenizer::vocabulary(ORDINARY);
+    let ordinary = tokens.len();
+    let mut tokens = tokens;
+    tokens.extend([BEGIN, END, ADDED].map(str::to_owned));
+    let mut kinds = vec![NORMAL; ordinary];
+    kinds.extend([CONTROL, CONTROL, USER_DEFINED]);
+    let merges: Vec<String> = merges.iter().map(|[a, b]| format!("{a} {b}")).collect();
+
+    let of = family.architecture();
+    let mut head = HeadWriter::default().text("general.architecture", of);
+    for (key, value) in [
+        ("block_count", LAYERS),
+        ("context_length", CONTEXT),
+        ("embedding_length", HIDDEN as u32),
+        ("feed_forward_length", INTERMEDIATE as u32),
+        ("attention.head_count", HEADS as u32),
+        ("attention.head_count_kv", KV_HEADS as u32),
+        ("rope.dimension_count", HEAD_DIM as u32),
+        ("attention.key_length", HEAD_DIM as u32),
+        ("attention.value_length", HEAD_DIM as u32),
+        ("vocab_size", tokens.len() as u32),
+    ] {
+        head = head.number(&format!("{of}.{key}"), value);
+    }
+    head = head
+        .real(&format!("{of}.attention.layer_norm_rms_epsilon"), 1e-5)
+        .real(&format!("{of}.rope.freq_base"), 10_000.0)
+        .text("tokenizer.ggml.model", "gpt2")
+        .text("tokenizer.ggml.pre", if family == Family::Llama { "llama-bpe" } else { "qwen2" })
+        .texts("tokenizer.ggml.tokens", &tokens)
+        .integers("tokenizer.ggml.token_type", &kinds)
+        .texts("tokenizer.ggml.merges", &merges)
+        .number("tokenizer.ggml.bos_token_id", ordinary as u32)
+        .number("tokenizer.ggml.eos_token_id", ordinary as u32 + 1)
+        .text("tokenizer.chat_template", TEMPLATE);
+
+    let made = tensors(family, tokens.len() as u64, seed);
+    let listed: Vec<WrittenTensor<'_>> = made
+        .iter()
+        .map(|t| WrittenTensor {
+            name: &t.name,
+            dimensions: &t.dimensions,
+            kind: F32,
+            bytes: t.bytes.len() as u64,
+        })
+        .collect();
+    let failed = |source| SynthError::Write { path: path.to_owned(), source };
+    let write = || {
+        let mut file = BufWriter::new(File::create(path)?);
+        file.write_all(&head.finish(&listed))?;
+        for tensor in &made {
+            file.write_all(&tensor.bytes)?;
+            let padding = tensor.bytes.len().next_multiple_of(ALIGNMENT as usize) - tensor.bytes.len();
+            file.write_all(&vec![0; padding])?;
+        }
+        file.flush()
+    };
+    write().map_err(failed)
+}
+
+fn tensors(family: Family, vocabulary: u64, seed: u64) -> Vec<Made> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    // Xorshift: evenly in -1..1.
+    let mut noise = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    let mut made = Vec::new();
+    let mut matrix = |made: &mut Vec<Made>, name: String, inputs: u64, outputs: u64, gain: f32| {
+        let scale = gain / (inputs as f32).sqrt();
+        let bytes = (0..inputs * outputs).flat_map(|_| (noise() * scale).to_le_bytes()).collect();
+        made.push(Made { name, dimensions: vec![inputs, outputs], bytes });
+    };
+    let vector = |made: &mut Vec<Made>, name: String, length: u64, around: f32| {
+        let bytes =
+            (0..length).flat_map(|n| (around + 0.1 * ((n * 37 % 11) as f32 / 11.0 - 0.5)).to_le_bytes());
+        made.push(Made { name, dimensions: vec![length], bytes: bytes.collect() });
+    };
+    matrix(&mut made, "token_embd.weight".to_owned(), HIDDEN, vocabulary, 8.0);
+    for layer in 0..LAYERS {
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let (queries, keys) = (HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM);
+        vector(&mut made, name("attn_norm.weight"), HIDDEN, 1.0);
+        for (part, outputs) in [("attn_q", queries), ("attn_k", keys), ("attn_v", keys)] {
+            matrix(&mut made, name(&format!("{part}.weight")), HIDDEN, outputs, 1.7);
+            if family == Family::Qwen2 {
+                vector(&mut made, name(&format!("{part}.bias")), outputs, 0.0);
+            }
+        }
+        if family == Family::Qwen3 {
+            vector(&mut made, name("attn_q_norm.weight"), HEAD_DIM, 1.0);
+            vector(&mut made, name("attn_k_norm.weight"), HEAD_DIM, 1.0);
+        }
+        matrix(&mut made, name("attn_output.weight"), queries, HIDDEN, 1.0);
+        vector(&mut made, name("ffn_norm.weight"), HIDDEN, 1.0);
+        matrix(&mut made, name("ffn_gate.weight"), HIDDEN, INTERMEDIATE, 1.7);
+        matrix(&mut made, name("ffn_up.weight"), HIDDEN, INTERMEDIATE, 1.7);
+        matrix(&mut made, name("ffn_down.weight"), INTERMEDIATE, HIDDEN, 1.0);
+    }
+    vector(&mut made, "output_norm.weight".to_owned(), HIDDEN, 1.0);
+    matrix(&mut made, "output.weight".to_owned(), HIDDEN, vocabulary, 4.0);
+    made
+}
