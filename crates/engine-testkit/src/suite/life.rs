@@ -243,17 +243,19 @@ fn second_load(subject: &Subject) -> Result<Outcome> {
 fn failed_load(subject: &Subject) -> Result<Outcome> {
     let mut bench = Bench::open(subject)?;
     let empty = tempfile::tempdir()?;
-    let broken = empty.path().join("config.json");
+    let broken = empty.path().join("broken");
     std::fs::write(&broken, "{")?;
     let mut model = bench.model.clone();
-    let config = model.files.iter_mut().find(|(name, _)| name == "config.json").context("no config.json")?;
-    config.1 = broken.to_str().context("a path that is not UTF-8")?.to_owned();
+    // A GGUF file says of itself what it is.
+    let name = if model.format == "gguf" { model.primary.clone() } else { "config.json".to_owned() };
+    let file = model.files.iter_mut().find(|(n, _)| *n == name).with_context(|| format!("no {name}"))?;
+    file.1 = broken.to_str().context("a path that is not UTF-8")?.to_owned();
     let Err(status) = bench.worker.load(&model, &settings(CONTEXT, 1), &[])? else {
-        bail!("a model with a broken config.json was loaded")
+        bail!("a model with a broken {name} was loaded")
     };
     ensure!(
         matches!(status.code, StatusCode::ModelCorrupt | StatusCode::LoadFailed),
-        "expected MODEL_CORRUPT or LOAD_FAILED for a broken config.json, got {status}"
+        "expected MODEL_CORRUPT or LOAD_FAILED for a broken {name}, got {status}"
     );
     bench.worker.load(&bench.model, &settings(CONTEXT, 1), &[])?.context("after a load that failed")?;
     bench.run_text(1, PROMPT, endless(2))?;
