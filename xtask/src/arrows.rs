@@ -95,12 +95,25 @@ const ROOMS: &[Room] = &[
         &["engine-testkit", "gpt-oss-synth"],
     ),
     room("gpt-oss-synth", &["gpt-oss-model", "model-formats"]),
+    tested(
+        "llama-cpp",
+        &["engine-sdk", "model-formats"],
+        &["engine-testkit", "engine-protocol", "gpt-oss-synth"],
+    ),
     // What tests stand on.
     room("fixture-hub", &[]),
-    room("engine-testkit", &["engine-abi", "engine-protocol"]),
+    room("engine-testkit", &["engine-abi", "engine-protocol", "model-formats"]),
     room(
         "system-tests",
-        &["admin-api", "fixture-hub", "engine-testkit", "node-api", "model-manifest", "engine-protocol"],
+        &[
+            "admin-api",
+            "fixture-hub",
+            "engine-testkit",
+            "node-api",
+            "model-manifest",
+            "engine-protocol",
+            "gpt-oss-synth",
+        ],
     ),
     room("xtask", &[]),
     // Stands where the router stands, and where a node does; runs engines in its own process to compare, and gpt-oss with its

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::metadata::Metadata;
-use crate::shell;
+use crate::{llama_cpp, shell};
 
 #[derive(Args)]
 pub struct BuildArguments {
@@ -30,6 +30,17 @@ pub fn products(release: bool) -> Result<PathBuf> {
     let packages: Vec<_> = ["llm-router", "fixture-hub"].into_iter().chain(plugins).collect();
     let bin_dir = build(release, &packages)?;
     for (package, folder) in PLUGINS {
+        lay_out(package, &shell::root().join(folder), &bin_dir)?;
+    }
+    if let Some(config) = llama_cpp::install()? {
+        // A command of its own, the same as that of tests: otherwise llama.cpp would be compiled for each.
+        let mut command = shell::cargo();
+        command.arg("build").arg("--lib").args(llama_cpp::arguments(&config, "cpu"));
+        if release {
+            command.arg("--release");
+        }
+        shell::run(&mut command)?;
+        let (package, folder) = llama_cpp::PLUGIN;
         lay_out(package, &shell::root().join(folder), &bin_dir)?;
     }
     Ok(bin_dir)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{build, cuda, platforms, setup, shell, tidy};
+use crate::{build, cuda, llama_cpp, platforms, setup, shell, tidy};
 
 #[derive(Args)]
 pub struct TestArguments {
@@ -17,6 +17,7 @@ pub struct TestArguments {
 pub fn test(arguments: &TestArguments) -> Result<()> {
     let mut steps = Steps::default();
     let tools = steps.step("set-up", setup::install)?;
+    let llama_cpp = llama_cpp::install()?;
     steps.step("format", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.step("lints", || {
         shell::run(
@@ -25,13 +26,29 @@ pub fn test(arguments: &TestArguments) -> Result<()> {
                 .args(["--", "-D", "warnings"]),
         )
     })?;
+    if let Some(config) = &llama_cpp {
+        steps.step("lints of llama-cpp", || {
+            let mut command = shell::cargo();
+            command.args(["clippy", "--all-targets", "--quiet"]).args(llama_cpp::arguments(config, "cpu"));
+            shell::run(command.args(["--", "-D", "warnings"]))
+        })?;
+    }
     steps.step("dependencies", || run_deny(&tools))?;
     steps.step("cuda kernels", cuda::kernels)?;
     steps.step("binary and plugins", || build::run(&build::BuildArguments { release: false }))?;
     steps.step("tidy", tidy::check)?;
+    if let Some(config) = &llama_cpp {
+        steps.step("tests in llama-cpp", || {
+            shell::run(shell::cargo().args(["test", "--lib"]).args(llama_cpp::arguments(config, "cpu")))
+        })?;
+    }
     steps.step("tests", || {
+        let mut command = shell::cargo();
+        if llama_cpp.is_some() {
+            command.env("REQUIRE_LLAMA_CPP", "1");
+        }
         shell::run(
-            shell::cargo()
+            command
                 .args(["test", "--workspace", "--locked", "--no-fail-fast"])
                 .env("LLM_ROUTER_TEST_PYTHON", &tools.python)
                 .env("LLM_ROUTER_TEST_NODE", &tools.node)

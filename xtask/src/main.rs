@@ -8,6 +8,7 @@ mod build;
 mod checks;
 mod cuda;
 mod demo;
+mod llama_cpp;
 mod metadata;
 mod platforms;
 mod setup;
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
 fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Test(arguments) => checks::test(&arguments),
-        Verb::Setup => setup::install().map(|_| ()),
+        Verb::Setup => setup::install().and_then(|_| llama_cpp::install()).map(|_| ()),
         Verb::Tidy => tidy::check(),
         Verb::Docs => tidy::write_generated(),
         Verb::Deny => checks::deny(),

@@ -15,14 +15,16 @@ use serde::Deserialize;
 use crate::manifest::Manifest;
 
 mod c;
+mod llama_cpp;
 mod place;
 mod version;
 
 pub use c::{compile_c_engine, compile_c_engine_with};
+pub use llama_cpp::llama_cpp_is_missing;
 use place::{replace_file, with_file_lock};
 pub use version::{engine_dir_as, install_engine};
 
-/// The engine folder of `echo`, `echo-c`, `fault` or `gpt-oss`, built if it is not up to date.
+/// The engine folder of `echo`, `echo-c`, `fault`, `gpt-oss` or `llama-cpp`, built if it is not up to date.
 ///
 /// # Panics
 /// When it cannot be built: a test that needs it has nothing else to do.
@@ -129,7 +131,13 @@ struct ArtifactTarget {
 }
 
 fn cargo_library(package: &str) -> Result<PathBuf> {
-    let artifacts = cargo_build(package, &["--lib"])?;
+    let config = llama_cpp::config();
+    let mut what = vec!["--lib"];
+    if package == llama_cpp::PACKAGE {
+        what.extend(["--features", "cpu", "--config"]);
+        what.push(config.to_str().context("a path that is not UTF-8")?);
+    }
+    let artifacts = cargo_build(package, &what)?;
     artifacts
         .into_iter()
         .filter(|a| a.target.kind.iter().any(|k| k == "cdylib") && a.target.name == package.replace('-', "_"))

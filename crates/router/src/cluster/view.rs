@@ -202,7 +202,9 @@ fn reason(
     if state.is_ready() {
         return None;
     }
-    if model.manifest.runtimes.is_empty() {
+    // Where a node is at work on it an engine came after the registration.
+    if model.manifest.runtimes.is_empty() && matches!(state, Availability::NoNode | Availability::Unsupported)
+    {
         let manifest = &model.manifest;
         return Some(format!(
             "no engine is known for architecture {} in format {}; install one on a node",

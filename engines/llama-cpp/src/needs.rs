@@ -1,0 +1,114 @@
+//! What a model needs in memory, from its header alone.
+//!
+//! Weights and KV follow from the file. What llama.cpp allocates for the passing results of a graph does not: it is bounded
+//! by the widest operations, and README.md has what the bound is off by.
+
+use engine_sdk::{Device, DeviceNeed};
+
+use crate::CPU;
+use crate::header::Header;
+use crate::native::Tensor;
+use crate::options::Options;
+
+/// Cells come in pieces of so many.
+const CELLS_STEP: u64 = 256;
+/// Bytes that the texts of a vocabulary take in llama.cpp's tables for each byte they have in the file.
+const VOCABULARY_GROWTH: u64 = 6;
+/// What a context has of its own besides: graphs, backends, threads.
+const CONTEXT_BYTES: u64 = 24 << 20;
+
+/// Needs on each device, and the numbers they are added up from.
+#[derive(Debug, Clone)]
+pub(crate) struct Needs {
+    pub(crate) devices: Vec<DeviceNeed>,
+}
+
+impl Needs {
+    pub(crate) fn of(
+        header: &Header,
+        options: &Options,
+        sequences: u32,
+        batch_tokens: u32,
+        devices: &[Device],
+    ) -> Needs {
+        let weights = Weights::of(header, options);
+        let kv = |bounded: bool| -> u64 {
+            let layers = header.kv_numbers.iter().zip(&header.windows);
+            layers
+                .filter(|(_, window)| window.is_some() == bounded)
+                .map(|(numbers, _)| options.kv_format.bytes(*numbers))
+                .sum()
+        };
+        let window = header.windows.iter().flatten().copied().max().map_or(0, u64::from);
+        let passing = passing_bytes(header, sequences, batch_tokens);
+        // Layers with a window have cells for one pass beside those of the sequences.
+        let windowed_pass = kv(true) * (u64::from(batch_tokens) + CELLS_STEP);
+        let host = vocabulary_bytes(header) + CONTEXT_BYTES;
+        let on_cpu_alone = devices.iter().all(|device| device.id == CPU);
+        let count = devices.iter().filter(|device| on_cpu_alone || device.id != CPU).count().max(1) as u64;
+        let of = |device: &Device| {
+            let on_host = device.id == CPU;
+            if on_host && !on_cpu_alone {
+                return DeviceNeed { device: device.id.clone(), workspace: host, ..DeviceNeed::default() };
+            }
+            let (weights, mapped) =
+                if on_host { (weights.copied, weights.mapped) } else { (weights.copied + weights.mapped, 0) };
+            DeviceNeed {
+                device: device.id.clone(),
+                weights: weights.div_ceil(count),
+                weights_mapped: mapped,
+                workspace: passing + (windowed_pass.div_ceil(count)) + if on_host { host } else { 0 },
+                per_sequence: header.state_bytes.div_ceil(count),
+                kv_per_token: kv(false).div_ceil(count),
+                kv_fixed: (kv(true) * window).div_ceil(count),
+            }
+        };
+        Needs { devices: devices.iter().map(of).collect() }
+    }
+}
+
+/// Bytes of weights that are copied into private memory, and that stay pages of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Weights {
+    copied: u64,
+    mapped: u64,
+}
+
+impl Weights {
+    fn of(header: &Header, options: &Options) -> Weights {
+        let mut weights = Weights { copied: 0, mapped: 0 };
+        for tensor in &header.tensors {
+            let copied = !options.mmap || (options.repack && is_repacked(tensor));
+            *if copied { &mut weights.copied } else { &mut weights.mapped } += tensor.bytes;
+        }
+        weights
+    }
+}
+
+/// Whether llama.cpp has a faster layout for it on processors of this kind: matrices whose rows come in eights.
+fn is_repacked(tensor: &Tensor) -> bool {
+    let kinds: &[&str] = if cfg!(target_arch = "x86_64") {
+        &["q4_0", "q4_K", "q2_K", "iq4_nl", "mxfp4"]
+    } else {
+        &["q4_0", "q4_K", "q5_K", "q6_K", "iq4_nl", "mxfp4", "q8_0"]
+    };
+    let matrix = tensor.dimensions[1] > 1 && tensor.dimensions[1].is_multiple_of(8);
+    // Rows of it are looked up, not multiplied.
+    matrix && kinds.contains(&tensor.kind.as_str()) && tensor.name != "token_embd.weight"
+}
+
+fn vocabulary_bytes(header: &Header) -> u64 {
+    header.vocabulary_bytes.saturating_mul(VOCABULARY_GROWTH)
+}
+
+/// What passes between the operations of a graph: of every token in it the widest results that are needed at one time, and
+/// the logits, which the SDK has a second copy of.
+fn passing_bytes(header: &Header, sequences: u32, batch_tokens: u32) -> u64 {
+    let tokens = u64::from(batch_tokens);
+    let widest = (3 * header.intermediate).max(4 * header.queries) + 4 * header.hidden;
+    let logits = u64::from(sequences) * header.vocabulary;
+    4 * (tokens * widest + 3 * logits)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,62 @@
+//! The engine as a worker drives it, over GGUF files that are made on the spot.
+//!
+//! Where llama.cpp's toolchain is not there these tests say so and pass, unless `REQUIRE_LLAMA_CPP` is set.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where it is surprised")]
+
+mod conforms;
+mod demo;
+mod files;
+mod prefixes;
+mod tokens;
+
+use std::path::Path;
+
+use engine_protocol::{Loaded, Prompt, Sampling, Settings, Submit};
+use engine_testkit::build::{engine_dir, llama_cpp_is_missing, workspace_root};
+use engine_testkit::suite::{Bench, Subject};
+use gpt_oss_synth::{Dense, Family, convert_gguf, write_dense_gguf};
+use tempfile::TempDir;
+
+/// The same weights in every run.
+const SEED: u64 = 1;
+
+/// A folder with one model in it.
+fn family(family: Family) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    write_dense_gguf(family, SEED, &dir.path().join("model.gguf")).unwrap();
+    dir
+}
+
+/// A folder with the demo model, its dense parts as published.
+fn demo() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (workspace_root().join("assets/demo-model"), dir.path().join("demo.gguf"));
+    convert_gguf(&from, Dense::Bf16, &to, |_, _| {}).unwrap();
+    dir
+}
+
+fn subject(dir: &Path) -> Subject {
+    Subject::new(engine_dir("llama-cpp"), dir)
+}
+
+fn settings(context_length: u32, sequences_max: u32) -> Settings {
+    Settings { context_length, sequences_max, ..Settings::default() }
+}
+
+/// Loaded with room for four sequences.
+fn load(dir: &Path, context_length: u32) -> (Bench, Loaded) {
+    Bench::load(&subject(dir), &settings(context_length, 4)).unwrap()
+}
+
+fn greedy(tokens_max: u32) -> Sampling {
+    Sampling { temperature: 0.0, tokens_max, ..Sampling::default() }
+}
+
+fn submit(sequence: u64, prompt: Prompt, sampling: Sampling) -> Submit {
+    Submit { sequence, request_id: format!("test-{sequence}"), prompt, sampling, cache_salt: 0 }
+}
+
+fn text(text: &str) -> Prompt {
+    Prompt::Text { text: text.to_owned(), literal: Vec::new() }
+}
