@@ -55,7 +55,10 @@ fn list_sources(kernels: &Path, to: &Path) {
 
 /// What was compiled ahead of time: `sm_90a.cubin`, `compute_80.ptx` and so on; nothing where that was not done.
 fn list_images(images: &Path, to: &Path) {
-    println!("cargo::rerun-if-changed={}", images.display());
+    // A folder that is not there would count as changed at every build. It is in the repository's own `build/`.
+    if std::fs::create_dir_all(images).is_ok() {
+        println!("cargo::rerun-if-changed={}", images.display());
+    }
     let mut text = String::from("pub const IMAGES: &[(&str, &[u8])] = &[\n");
     for path in files(images) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -168,6 +168,8 @@ pub fn roofline(place: &Place, report: &mut Report) -> Result<()> {
 
 /// Of one pass over the launches. What fits a cache is read from there from the second time on.
 fn seconds(device: &dyn Device, bench: &Bench) -> Result<f64, DeviceError> {
+    // A driver may load a kernel at its first launch, which it cannot while it records.
+    bench.launches.iter().try_for_each(|launch| device.launch(launch))?;
     device.begin_recording()?;
     let launched =
         (0..REPEATS).try_for_each(|_| bench.launches.iter().try_for_each(|launch| device.launch(launch)));

@@ -10,6 +10,10 @@
 
 #include <sys/mman.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace emulation {
 
 namespace {
@@ -215,6 +219,10 @@ void together() {
 }
 
 void start(Fibre &fibre) {
+#ifdef __SANITIZE_ADDRESS__
+    // The frames of the thread before, which never returned, are still marked.
+    __asan_unpoison_memory_region(fibre.stack, STACK_BYTES);
+#endif
     // As if fibre_main had been called: the address to return to, then six registers. At a function's beginning the
     // stack is 8 off a multiple of 16.
     uintptr_t top = (reinterpret_cast<uintptr_t>(fibre.stack) + STACK_BYTES) & ~uintptr_t(15);
@@ -401,3 +409,5 @@ extern "C" bool emulation_launch(const char *kernel, const unsigned *grid, unsig
 }  // namespace emulation
 
 #include "../kernels/all.cu"
+
+#include "faults.cu"

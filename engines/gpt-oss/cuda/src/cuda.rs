@@ -25,10 +25,15 @@ const LIBRARY: &str = "nvcuda.dll";
 #[cfg(not(windows))]
 const LIBRARY: &str = "libcuda.so.1";
 
-/// A GPU as the driver lists it.
+/// A GPU of this machine.
 #[derive(Debug, Clone)]
 pub struct Gpu {
+    /// By place on the bus, as `nvidia-smi` and the node count them. The driver's own order begins with the fastest.
     pub number: u32,
+    /// The driver's own number.
+    ordinal: i32,
+    /// Domain, bus, device.
+    place: [i32; 3],
     pub name: String,
     /// Such as (9, 0).
     pub capability: (i32, i32),
@@ -51,7 +56,12 @@ impl Gpu {
 pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
     start()?;
     let count = call("count of devices", result::device::get_count)?;
-    (0..count).map(gpu).collect()
+    let mut gpus: Vec<Gpu> = (0..count).map(gpu).collect::<Result<_, _>>()?;
+    gpus.sort_by_key(|gpu| gpu.place);
+    for (number, gpu) in (0..).zip(&mut gpus) {
+        gpu.number = number;
+    }
+    Ok(gpus)
 }
 
 /// Loads the driver's library and starts it.
@@ -70,6 +80,12 @@ fn gpu(ordinal: i32) -> Result<Gpu, DeviceError> {
     let read = |what| call("attribute", || unsafe { result::device::get_attribute(device, what) });
     Ok(Gpu {
         number: ordinal.unsigned_abs(),
+        ordinal,
+        place: [
+            read(attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+            read(attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+            read(attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+        ],
         name: call("name", || result::device::get_name(device))?,
         capability: (
             read(attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
@@ -176,7 +192,7 @@ impl Cuda {
                 return Err(DeviceError::NoKernels { name: gpu.name, capability });
             }
         };
-        let handle = call("device", || result::device::get(number.cast_signed()))?;
+        let handle = call("device", || result::device::get(gpu.ordinal))?;
         // SAFETY: the device was just given by the driver.
         let context = call("context", || unsafe { result::primary_ctx::retain(handle) })?;
         let mut cuda = Cuda {

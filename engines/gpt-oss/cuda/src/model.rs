@@ -140,19 +140,18 @@ impl CudaModel {
         if !step.is_decode {
             return self.pass(&step).iter().try_for_each(|launch| self.device.launch(launch));
         }
-        let recording = match self.recorded.get(&step.tokens) {
-            Some(recording) => *recording,
-            None => {
-                let launches = self.pass(&step);
-                self.device.begin_recording()?;
-                let launched = launches.iter().try_for_each(|launch| self.device.launch(launch));
-                let recording = self.device.end_recording()?;
-                launched?;
-                self.recorded.insert(step.tokens, recording);
-                recording
-            }
-        };
-        self.device.replay(recording)
+        if let Some(recording) = self.recorded.get(&step.tokens) {
+            return self.device.replay(*recording);
+        }
+        // A driver may load a kernel at its first launch, which it cannot while it records.
+        let launches = self.pass(&step);
+        launches.iter().try_for_each(|launch| self.device.launch(launch))?;
+        self.device.begin_recording()?;
+        let launched = launches.iter().try_for_each(|launch| self.device.launch(launch));
+        let recording = self.device.end_recording()?;
+        launched?;
+        self.recorded.insert(step.tokens, recording);
+        Ok(())
     }
 
     /// The logits of the `row`-th span that wanted them, as the last step made them.

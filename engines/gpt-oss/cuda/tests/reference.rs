@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use engine_sdk::{Draw, History, Sampling};
 use gpt_oss_cuda::emulated::Emulated;
 use gpt_oss_cuda::plan::BLOCK_TOKENS;
-use gpt_oss_cuda::{Bounds, CudaModel, Span};
+use gpt_oss_cuda::weights::LoadError;
+use gpt_oss_cuda::{Bounds, CudaModel, DeviceError, Needs, Span};
 use gpt_oss_model::Store;
 use serde::Deserialize;
 
@@ -34,13 +35,10 @@ fn store(dir: &Path) -> Store<Vec<u8>> {
     Store::open("model.safetensors.index.json", read, read).unwrap()
 }
 
-fn open(schedule: u64, bounds: Bounds) -> CudaModel {
+fn load(device: Emulated, bounds: Bounds) -> Result<CudaModel, LoadError<Infallible>> {
     let store = store(&root().join("assets/demo-model"));
     let known = vec![true; store.config().vocabulary];
-    let device = Box::new(Emulated::new(schedule));
-    let loaded =
-        CudaModel::load(device, store.config(), &store, bounds, &known, |_| Ok::<(), Infallible>(()));
-    loaded.unwrap()
+    CudaModel::load(Box::new(device), store.config(), &store, bounds, &known, |_| Ok(()))
 }
 
 /// Sequences that are read side by side, each in blocks of its own.
@@ -68,7 +66,7 @@ fn answer(names: &[&str], chunk: usize, schedule: u64) {
         batch_tokens_max: chunk * names.len(),
         blocks: names.len() * per_sequence * 2,
     };
-    let mut model = open(schedule, bounds);
+    let mut model = load(Emulated::new(schedule), bounds).unwrap();
     let groups = model.groups().windows.len();
     let mut free = (0..bounds.blocks as u32).rev();
     let mut chats: Vec<Chat> = names
@@ -137,4 +135,27 @@ fn developer_one_word_is_answered_token_for_token() {
 #[test]
 fn side_by_side_they_are_answered_the_same() {
     answer(&["sum", "developer_one_word", "tool_call"], 32, 4);
+}
+
+/// More than the kernels for few tokens take, and fewer than the step that is recorded has room for.
+#[test]
+fn a_crowd_is_answered_the_same() {
+    answer(&["capital_low"; 9], 64, 0);
+}
+
+#[test]
+fn the_estimate_is_what_a_load_needs() {
+    let bounds = Bounds { context_length: 1000, sequences_max: 3, batch_tokens_max: 100, blocks: 40 };
+    let config = store(&root().join("assets/demo-model")).config().clone();
+    let total = Needs::of(&config, bounds, 4).total();
+    let model = load(Emulated::with_memory(0, total), bounds).unwrap();
+    let free = model.device().info().unwrap().memory_free;
+    // Allocations begin and end at pages of 2 MiB: one for each layer, and three.
+    assert!(free < (config.layers.len() as u64 + 3) << 21, "{free} of {total} bytes are left");
+    match load(Emulated::with_memory(0, total - 1), bounds) {
+        Err(LoadError::Device(DeviceError::OutOfMemory { wanted, free })) => {
+            assert_eq!((wanted, free), (total, total - 1));
+        }
+        other => panic!("{:?}", other.map(|_| ())),
+    }
 }
