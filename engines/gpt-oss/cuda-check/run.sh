@@ -48,7 +48,7 @@ run() {
   esac
 }
 
-[ $# -gt 0 ] || { sed -n '2,13p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,12p' "$0"; exit 2; }
 for step in "$@"; do
   start=$SECONDS
   if run "$step"; then result=true; else result=false failed=1; fi

@@ -1,3 +1,8 @@
+use std::collections::HashMap;
+use std::path::Path;
+
+use engine_sdk::{EventKind, ModelFile, Prompt, Runner, Sampling, Tokenize as _};
+
 use super::*;
 
 fn config() -> GptOssConfig {
@@ -74,4 +79,112 @@ fn without_a_driver_there_is_no_gpu_and_asking_for_one_says_why() {
     let status = find(0).expect_err("there is no driver");
     assert_eq!((status.code, &*status.reason), (StatusCode::Unsupported, reason::UNKNOWN_DEVICE));
     assert!(status.message.starts_with("device cuda:0: "), "{}", status.message);
+}
+
+/// A recorded conversation of the demo model: the tokens of its prompt and of its answer.
+struct Recorded {
+    prompt: Vec<u32>,
+    answer: Vec<u32>,
+}
+
+fn recorded(name: &str) -> Recorded {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../assets/demo-model/reference.json");
+    let reference: Value = serde_json::from_slice(&std::fs::read(path).expect("it is there")).expect("JSON");
+    let prompts = reference["prompts"].as_array().expect("a list");
+    let prompt = prompts.iter().find(|p| p["name"] == name).expect("a prompt of this name");
+    let ids = |field: &str| serde_json::from_value(prompt[field].clone()).expect("numbers");
+    Recorded { prompt: ids("prompt_token_ids"), answer: ids("completion_token_ids") }
+}
+
+fn demo() -> ModelFiles {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../assets/demo-model");
+    let entries = std::fs::read_dir(&dir).expect("it is there").map(|entry| entry.expect("it can be read"));
+    let file = |entry: std::fs::DirEntry| ModelFile {
+        name: entry.file_name().to_string_lossy().into_owned(),
+        path: entry.path(),
+    };
+    ModelFiles {
+        id: "demo".to_owned(),
+        format: "safetensors".to_owned(),
+        architecture: "gpt_oss".to_owned(),
+        runtime: "gpt-oss".to_owned(),
+        primary: "model.safetensors.index.json".to_owned(),
+        files: entries.map(file).collect(),
+        dir,
+    }
+}
+
+/// The demo model on the emulated device; none where there is no such device.
+fn emulated(bounds: Bounds) -> Option<Runner<CudaGptOss>> {
+    let Some(device) = gpt_oss_cuda::emulated_device(3) else {
+        println!("skipped: this build has no emulated device");
+        return None;
+    };
+    let store = files::open(&demo()).expect("the demo model");
+    let tokenizer = files::tokenizer(&demo(), store.config().vocabulary).expect("its tokenizer");
+    let known: Vec<bool> =
+        (0..store.config().vocabulary as u32).map(|id| tokenizer.piece(id).is_some()).collect();
+    let loaded = CudaModel::load(device, store.config(), &store, bounds, &known, |_| Ok::<(), Status>(()));
+    let Ok(model) = loaded else { panic!("the load failed") };
+    let model = CudaGptOss::new(model, tokenizer, store.end_tokens().to_vec(), "cuda:0".to_owned());
+    Some(Runner::new(model).expect("a sound model"))
+}
+
+/// Runs until all have ended: the tokens of each, and how many were found in blocks.
+fn run(runner: &mut Runner<CudaGptOss>) -> HashMap<u64, (Vec<u32>, u32)> {
+    let mut answers: HashMap<u64, (Vec<u32>, u32)> = HashMap::new();
+    while runner.sequences() != (0, 0) {
+        let mut sink = |event: &engine_sdk::Event<'_>| {
+            let answer = answers.entry(event.sequence).or_default();
+            match event.kind {
+                EventKind::Started { cached_tokens, .. } => answer.1 = cached_tokens,
+                EventKind::Token { id, .. } => answer.0.push(id),
+                EventKind::Finished { .. } => {}
+                EventKind::Failed(status) => panic!("{status}"),
+            }
+        };
+        runner.step(&mut Progress::new(&mut |_, _| true), &mut sink).expect("the device works");
+    }
+    answers
+}
+
+/// Windows that have let blocks go, a prompt in chunks beside answers, prefixes found again, and rows whose logits leave
+/// the device: all by the SDK's own scheduler.
+#[test]
+fn the_scheduler_drives_it_to_the_recorded_answers() {
+    let bounds = Bounds { context_length: 512, sequences_max: 3, batch_tokens_max: 100, blocks: 30 };
+    let Some(mut runner) = emulated(bounds) else { return };
+    let (long, short) = (recorded("memory_long"), recorded("sum"));
+    let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+    // The most likely one of a few is the most likely one, and the device does not choose it.
+    let by_the_sdk = Sampling { top_k: 1, temperature: 1.0, ..Sampling::default() };
+    let submit = |n: u64, recorded: &Recorded, sampling: &Sampling, runner: &mut Runner<CudaGptOss>| {
+        runner.submit(n, Prompt::Tokens(recorded.prompt.clone()), sampling.clone()).expect("it can be");
+    };
+    submit(1, &long, &greedy, &mut runner);
+    submit(2, &short, &greedy, &mut runner);
+    submit(3, &short, &by_the_sdk, &mut runner);
+    let answers = run(&mut runner);
+    assert_eq!(answers[&1].0, long.answer);
+    assert_eq!(answers[&2].0, short.answer);
+    assert_eq!(answers[&3].0, short.answer);
+    submit(4, &long, &greedy, &mut runner);
+    let answers = run(&mut runner);
+    assert_eq!(answers[&4].0, long.answer);
+    assert!(answers[&4].1 >= 64, "{} tokens were found again", answers[&4].1);
+}
+
+/// Blocks for little more than one of them: they give way to one another and are read again.
+#[test]
+fn sequences_that_give_way_are_answered_the_same() {
+    let bounds = Bounds { context_length: 128, sequences_max: 3, batch_tokens_max: 64, blocks: 7 };
+    let Some(mut runner) = emulated(bounds) else { return };
+    let short = recorded("sum");
+    for n in 1..=3 {
+        let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+        runner.submit(n, Prompt::Tokens(short.prompt.clone()), greedy).expect("it can be");
+    }
+    for (n, (tokens, _)) in run(&mut runner) {
+        assert_eq!(tokens, short.answer, "sequence {n}");
+    }
 }
