@@ -91,7 +91,7 @@ const ROOMS: &[Room] = &[
     room("gpt-oss-cuda-check", &["engine-sdk", "gpt-oss-cpu", "gpt-oss-cuda", "gpt-oss-model"]),
     tested(
         "gpt-oss-plugin",
-        &["engine-sdk", "model-formats", "gpt-oss-model", "gpt-oss-cpu", "gpt-oss-cuda"],
+        &["engine-sdk", "model-formats", "gpt-oss-model", "gpt-oss-cpu", "gpt-oss-cuda", "gpt-oss-wgpu"],
         &["engine-testkit", "gpt-oss-synth"],
     ),
     room("gpt-oss-synth", &["gpt-oss-model", "model-formats"]),

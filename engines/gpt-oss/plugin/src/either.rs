@@ -10,11 +10,13 @@ use engine_sdk::{
 
 use crate::cuda::CudaGptOss;
 use crate::model::GptOssModel;
+use crate::portable::WgpuGptOss;
 
 /// gpt-oss on the cpu or on a GPU.
 pub enum Either {
     Cpu(Box<GptOssModel>),
     Cuda(Box<CudaGptOss>),
+    Portable(Box<WgpuGptOss>),
 }
 
 macro_rules! with {
@@ -22,6 +24,7 @@ macro_rules! with {
         match $self {
             Either::Cpu($model) => $work,
             Either::Cuda($model) => $work,
+            Either::Portable($model) => $work,
         }
     };
 }

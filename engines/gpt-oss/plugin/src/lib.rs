@@ -6,6 +6,7 @@ mod files;
 mod limits;
 mod model;
 mod options;
+mod portable;
 
 use engine_sdk::{
     Device, DeviceBytes, DeviceNeed, Engine, EngineInfo, Estimate, ModelFiles, Progress, Settings, Status,
@@ -35,6 +36,7 @@ impl Engine for GptOss {
 
     fn devices() -> Result<Vec<Device>, Status> {
         let mut devices = cuda::devices();
+        devices.extend(portable::devices());
         devices.push(cpu()?);
         Ok(devices)
     }
@@ -43,6 +45,7 @@ impl Engine for GptOss {
         match place(settings)? {
             Place::Cpu => estimate_cpu(files, settings),
             Place::Cuda(number) => cuda::estimate(files, settings, number),
+            Place::Portable(id) => portable::estimate(files, settings, &id),
         }
     }
 
@@ -58,15 +61,21 @@ impl Engine for GptOss {
                 let model = cuda::load(files, settings, budget, number, progress)?;
                 Ok(Either::Cuda(Box::new(model)))
             }
+            Place::Portable(id) => {
+                let model = portable::load(files, settings, budget, &id, progress)?;
+                Ok(Either::Portable(Box::new(model)))
+            }
         }
     }
 }
 
 /// Where a model is to be: one worker has one device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     Cpu,
     Cuda(u32),
+    /// Such as `vulkan:0`.
+    Portable(String),
 }
 
 fn place(settings: &Settings) -> Result<Place, Status> {
@@ -82,7 +91,8 @@ fn place(settings: &Settings) -> Result<Place, Status> {
     match cuda::number(&first) {
         _ if first == CPU => Ok(Place::Cpu),
         Some(number) => Ok(Place::Cuda(number)),
-        None => refused(format!("device {first} is not one of: {CPU}, cuda:N")),
+        None if portable::is_one(&first) => Ok(Place::Portable(first)),
+        None => refused(format!("device {first} is not one of: {CPU}, cuda:N, metal:N, vulkan:N, d3d12:N")),
     }
 }
 

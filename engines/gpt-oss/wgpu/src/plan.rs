@@ -124,6 +124,11 @@ impl KvGroups {
         self.layers_a_group as u64 * self.layer_bytes(config, 1)
     }
 
+    /// Blocks at most, where a buffer has so many bytes at most: each place of a group is one.
+    pub fn blocks_max(&self, config: &GptOssConfig, buffer_max: u64) -> u64 {
+        buffer_max / self.layer_bytes(config, 1)
+    }
+
     /// Of one place of a group, in so many blocks: a buffer.
     pub(crate) fn layer_bytes(&self, config: &GptOssConfig, blocks: usize) -> u64 {
         (blocks * config.kv_heads * 2 * BLOCK_TOKENS * config.head_dim * 4) as u64

@@ -1,7 +1,5 @@
 //! Every operator against plain Rust, on every adapter of this machine, software or not.
 
-#![expect(clippy::unwrap_used, reason = "a test stops where it is surprised")]
-
 use gpt_oss_wgpu::ops::{OPERATORS, Size};
 use gpt_oss_wgpu::shaders::Shape;
 use gpt_oss_wgpu::{Adapter, Gpu, Verdict};

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it is surprised")]
 
 mod paged;
+mod portable;
 
 use std::path::{Path, PathBuf};
 

@@ -11,7 +11,9 @@ fn config(change: impl Fn(&mut GptOssConfig)) -> GptOssConfig {
 #[test]
 fn a_model_without_kernels_is_refused_with_both_numbers() {
     assert_eq!(unsupported(&config(|_| {})), None);
-    let cases: [(fn(&mut GptOssConfig), &str, &str); 4] = [
+    // What is changed, and the two numbers.
+    type Case = (fn(&mut GptOssConfig), &'static str, &'static str);
+    let cases: [Case; 4] = [
         (|c| c.head_dim = 128, "128", "64"),
         (|c| (c.heads, c.kv_heads) = (28, 2), "14", "13"),
         (|c| c.experts_per_token = 9, "9", "8"),

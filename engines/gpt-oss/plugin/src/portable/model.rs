@@ -1,0 +1,104 @@
+//! A model that is loaded on an adapter: batches to spans.
+
+use std::sync::Arc;
+
+use engine_sdk::{
+    Batch, DeviceBytes, KvLayout, Logits, MemoryUse, Model, ModelSpec, Progress, Slot, Status, Tokenize,
+    Tokenizer,
+};
+use gpt_oss_wgpu::{Needs, Span, Table, WgpuModel};
+
+use super::{ended, layout};
+
+/// gpt-oss on Metal, Vulkan or Direct3D 12.
+pub struct WgpuGptOss {
+    model: WgpuModel,
+    tokenizer: Arc<Tokenizer>,
+    end_tokens: Vec<u32>,
+}
+
+impl WgpuGptOss {
+    pub(super) fn new(model: WgpuModel, tokenizer: Tokenizer, end_tokens: Vec<u32>) -> WgpuGptOss {
+        WgpuGptOss { model, tokenizer: Arc::new(tokenizer), end_tokens }
+    }
+}
+
+impl Model for WgpuGptOss {
+    fn spec(&self) -> ModelSpec {
+        let bounds = self.model.bounds();
+        ModelSpec {
+            vocabulary_size: self.model.config().vocabulary as u32,
+            context_length: bounds.context_length as u32,
+            sequences_max: bounds.sequences_max as u32,
+            batch_tokens_max: bounds.batch_tokens_max as u32,
+            end_tokens: self.end_tokens.clone(),
+        }
+    }
+
+    fn tokenizer(&self) -> Arc<dyn Tokenize> {
+        Arc::clone(&self.tokenizer) as Arc<dyn Tokenize>
+    }
+
+    fn kv(&self) -> Option<KvLayout> {
+        Some(layout(self.model.config(), self.model.bounds().blocks as u64))
+    }
+
+    fn start(&mut self, _slot: Slot, _tokens_max: u32) -> Result<(), Status> {
+        Ok(())
+    }
+
+    fn end(&mut self, _slot: Slot) {}
+
+    fn forward(
+        &mut self,
+        batch: &Batch,
+        logits: &mut Logits<'_>,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Status> {
+        let tables: Vec<Vec<(usize, Vec<u32>)>> = batch
+            .rows()
+            .map(|row| {
+                let table = |group| {
+                    let table = row.table(group);
+                    (table.first as usize, table.blocks.iter().map(|b| b.0).collect())
+                };
+                (0..row.tables()).map(table).collect()
+            })
+            .collect();
+        let tables: Vec<Vec<Table<'_>>> = tables
+            .iter()
+            .map(|row| row.iter().map(|(first, blocks)| Table { first: *first, blocks }).collect())
+            .collect();
+        let spans: Vec<Span<'_>> = batch
+            .rows()
+            .zip(&tables)
+            .map(|(row, tables)| Span {
+                position: row.position as usize,
+                tokens: row.tokens,
+                tables,
+                wants_logits: row.wants_logits,
+            })
+            .collect();
+        let done =
+            self.model.forward(&spans, logits.as_mut_slice(), |done, total| progress.report(done, total));
+        done.map_err(ended)
+    }
+
+    fn memory(&self) -> MemoryUse {
+        let needs = Needs::of(self.model.config(), self.model.bounds());
+        let adapter = self.model.gpu().adapter();
+        let details = serde_json::json!({
+            "adapter": adapter.name,
+            "driver": adapter.driver,
+            "weights_bytes": needs.weights,
+            "kv_bytes": needs.kv,
+            "workspace_bytes": needs.workspace,
+            "launches_of_last_step": self.model.dispatches(),
+        });
+        MemoryUse {
+            devices: vec![DeviceBytes { device: adapter.id.clone(), bytes: self.model.gpu().used() }],
+            details_json: details.to_string(),
+            ..MemoryUse::default()
+        }
+    }
+}
