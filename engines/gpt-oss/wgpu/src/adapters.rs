@@ -1,6 +1,7 @@
 //! Which adapters this machine has, and whether gpt-oss can run on them.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use crate::device::DeviceError;
 
@@ -85,11 +86,15 @@ impl Adapter {
     /// All there are, in the order in which they are to be offered: by [`Api`], then hardware before software, then as the
     /// system names them. Allocates nothing on them.
     pub fn all() -> Vec<Adapter> {
-        let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-        descriptor.backends = wgpu::Backends::METAL | wgpu::Backends::VULKAN | wgpu::Backends::DX12;
-        // Nothing that would look for debugging layers: they are not part of what users have.
-        descriptor.flags = wgpu::InstanceFlags::empty();
-        let instance = wgpu::Instance::new(descriptor);
+        // Drivers are loaded once, which takes long; adapters are listed anew.
+        static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
+        let instance = INSTANCE.get_or_init(|| {
+            let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+            descriptor.backends = wgpu::Backends::METAL | wgpu::Backends::VULKAN | wgpu::Backends::DX12;
+            // Nothing that would look for debugging layers: they are not part of what users have.
+            descriptor.flags = wgpu::InstanceFlags::empty();
+            wgpu::Instance::new(descriptor)
+        });
         let found = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
         let mut adapters: Vec<(Api, bool, wgpu::Adapter)> = found
             .into_iter()
