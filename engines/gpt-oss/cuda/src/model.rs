@@ -84,12 +84,12 @@ impl CudaModel {
         let weights = DeviceWeights::load(&*device, config, weights, progress)?;
         upload(&*device, workspace_at.offset(workspace.known), &known_bits(known))?;
         let rotation = Rotation::new(&config.rope, config.head_dim);
+        let mut turns = Vec::with_capacity(bounds.context_length * config.head_dim);
         for position in 0..bounds.context_length {
             let (cos, sin) = rotation.at(position as u32);
-            let turns: Vec<u32> = cos.iter().chain(&sin).map(|x| x.to_bits()).collect();
-            let at = workspace.turns + (position * 4 * config.head_dim) as u64;
-            upload(&*device, workspace_at.offset(at), &turns)?;
+            turns.extend(cos.iter().chain(&sin).map(|x| x.to_bits()));
         }
+        upload(&*device, workspace_at.offset(workspace.turns), &turns)?;
         device.wait()?;
         Ok(CudaModel {
             layout: StepLayout::of(config, bounds),
