@@ -229,7 +229,7 @@ fn the_demo_model_answers_three_prompts_as_recorded() {
 }
 
 #[test]
-#[ignore = "some minutes on a software adapter: cargo xtask test --long"]
+#[ignore = "minutes on a software adapter: cargo xtask test --long"]
 fn the_demo_model_answers_every_prompt_as_recorded() {
     check_demo(|_| true, 25);
 }
