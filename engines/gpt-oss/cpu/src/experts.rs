@@ -7,8 +7,7 @@ use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 use crate::kernel::bf16::{self, GROUP, Swiglu};
 use crate::kernel::{Rows, split_len};
 use crate::linear::{
-    Affine, Compute, Inputs, QUANTIZED_MAX, QuantizedRows, RoundedRows, SplitRows, TOKEN_BLOCK, Vectors,
-    linear, panel_rows, rows_a_task, rows_shared,
+    Affine, Compute, Inputs, QuantizedRows, RoundedRows, SplitRows, Vectors, linear, panel_rows,
 };
 use crate::math::sigmoid;
 
@@ -57,7 +56,7 @@ struct Visit {
 }
 
 /// Adds the mixture's output for `tokens` to `residual`, (tokens, hidden). The router takes them as they are, the experts
-/// take the `quantized` ones if there are any; experts with many visitors take rounded ones all the same.
+/// take the `quantized` ones if there are any.
 pub(crate) fn mix(
     compute: Compute<'_>,
     config: &GptOssConfig,
@@ -67,20 +66,17 @@ pub(crate) fn mix(
     residual: &mut [f32],
 ) {
     let visits = route(compute, config, weights, tokens);
+    if let Some(tokens) = quantized {
+        return mix_quantized(compute, config, weights, tokens, &visits, residual);
+    }
     match tokens {
         Inputs::Quantized(_) => unreachable!("the router is bf16"),
-        Inputs::Split(tokens) => match quantized {
-            Some(tokens) => mix_quantized(compute, config, weights, tokens, &visits, residual),
-            None => mix_split(compute, config, weights, tokens, &visits, residual),
-        },
+        Inputs::Split(tokens) => mix_split(compute, config, weights, tokens, &visits, residual),
         Inputs::Rounded(tokens) => {
-            let most = if quantized.is_some() { QUANTIZED_MAX } else { FEW_VISITS };
             let (few, many): (Vec<&[Visit]>, Vec<&[Visit]>) =
-                visits.chunk_by(|a, b| a.expert == b.expert).partition(|visits| visits.len() <= most);
-            match quantized {
-                _ if few.is_empty() => {}
-                Some(tokens) => mix_quantized(compute, config, weights, tokens, &few.concat(), residual),
-                None => mix_split(compute, config, weights, &tokens.split(compute), &few.concat(), residual),
+                visits.chunk_by(|a, b| a.expert == b.expert).partition(|visits| visits.len() <= FEW_VISITS);
+            if !few.is_empty() {
+                mix_split(compute, config, weights, &tokens.split(compute), &few.concat(), residual);
             }
             if !many.is_empty() {
                 let acts = activate_packed(compute, config, weights.gate_up, tokens, &many);
@@ -158,17 +154,25 @@ fn activate<V: Vectors>(
     let width = split_len(config.intermediate);
     let mut acts = vec![0.0; visits.len() * width];
     // Whole blocks, each of 64 rows: gates and ups alternate.
-    let columns = rows_a_task(2 * gate_up.expert(0).0.row_bytes(), BLOCK);
+    let (rows, _) = gate_up.expert(0);
+    let columns =
+        V::rows_a_task(compute, ends.len() * rows.count(), rows.row_bytes(), visits.len() / ends.len());
+    let columns = (columns / 2).next_multiple_of(BLOCK);
     compute.pool.tiles(&mut acts, width, ends, columns, |tile| {
         let (columns, rows) = (tile.columns(), tile.rows());
         let (weights, bias) = gate_up.expert(visits[rows.start].expert);
-        let weights = weights.slice(2 * columns.start..2 * columns.end);
-        let mut products = vec![0.0; 2 * columns.len() * TOKEN_BLOCK.min(rows.len())];
+        let pairs = 2 * columns.start..2 * columns.end;
+        let weights = weights.slice(pairs.clone());
+        let bias: Vec<f32> = pairs.map(|row| bias.get(row)).collect();
+        let mut products = vec![0.0; 2 * columns.len() * V::TOGETHER.min(rows.len())];
         let mut first = rows.start;
-        for block in visits[rows].chunks(TOKEN_BLOCK) {
+        for block in visits[rows].chunks(V::TOGETHER) {
             let vectors: Vec<&[V::Number]> = block.iter().map(|v| tokens.row(v.token)).collect();
-            V::multiply(compute, weights, &vectors, &mut |row, t, product| {
-                products[t * 2 * columns.len() + row] = product + bias.get(2 * columns.start + row);
+            V::multiply(compute, weights, &vectors, &mut |row, t, some| {
+                let out = &mut products[t * 2 * columns.len() + row..][..some.len()];
+                for ((out, product), bias) in out.iter_mut().zip(some).zip(&bias[row..]) {
+                    *out = product + bias;
+                }
             });
             for (t, products) in products.chunks_exact(2 * columns.len()).take(block.len()).enumerate() {
                 activate_row(config, products, tile.row(first + t));
@@ -207,20 +211,23 @@ fn project<V: Vectors>(
     let tokens = residual.len() / config.hidden;
     // Every expert that is visited passes through a task.
     let bytes = down.expert(0).0.row_bytes() * ends.len().min(8);
-    let columns = rows_shared(compute, config.hidden, bytes, 8);
+    let columns = V::rows_a_task(compute, config.hidden, bytes, visits.len() / ends.len());
     compute.pool.tiles(residual, config.hidden, &[tokens], columns, |tile| {
         let columns = tile.columns();
         let mut first = 0;
         for &end in ends {
             let (weights, bias) = down.expert(visits[first].expert);
             let weights = weights.slice(columns.clone());
-            for start in (first..end).step_by(TOKEN_BLOCK) {
-                let block = start..(start + TOKEN_BLOCK).min(end);
+            let bias: Vec<f32> = columns.clone().map(|row| bias.get(row)).collect();
+            for start in (first..end).step_by(V::TOGETHER) {
+                let block = start..(start + V::TOGETHER).min(end);
                 let vectors: Vec<&[V::Number]> = block.map(|v| acts.row(v)).collect();
-                V::multiply(compute, weights, &vectors, &mut |row, t, product| {
+                V::multiply(compute, weights, &vectors, &mut |row, t, products| {
                     let visit = visits[start + t];
-                    let value = product + bias.get(columns.start + row);
-                    tile.row(visit.token)[row] += visit.weight * value;
+                    let out = &mut tile.row(visit.token)[row..];
+                    for ((out, product), bias) in out.iter_mut().zip(products).zip(&bias[row..]) {
+                        *out += visit.weight * (product + bias);
+                    }
                 });
             }
             first = end;

@@ -19,6 +19,8 @@ pub mod bf16;
 mod neon;
 pub mod quantized;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod transpose;
 
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -123,7 +125,7 @@ pub enum Activations {
     Bf16,
     F32,
     /// Whole numbers of eight bits with a scale for every 32 columns, as [`quantized`] has them, where they meet weights
-    /// of four or eight bits; as with `Bf16` where they meet bf16, and where many tokens meet a matrix and that is faster.
+    /// of four or eight bits; as with `Bf16` where they meet bf16.
     Int8,
 }
 

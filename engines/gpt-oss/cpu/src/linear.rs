@@ -5,7 +5,9 @@ use std::ops::Range;
 use gpt_oss_model::Bf16;
 
 use crate::kernel::bf16::{self, GROUP};
-use crate::kernel::{Activations, Isa, Order, Rows, multiply, quantized, split, split_len};
+use crate::kernel::{
+    Activations, Isa, Order, Rows, multiply, quantized, quantized::PANELS_MIN, split, split_len,
+};
 use crate::pool::Pool;
 
 /// Weights of one task. Small enough to share out evenly, large enough that claiming a task costs nothing.
@@ -14,14 +16,15 @@ pub(crate) const TASK_BYTES: usize = 256 << 10;
 pub(crate) const TOKEN_BLOCK: usize = 64;
 /// Rows from which on activations may be rounded: fewer fill too little of a group of 16, and f32 is as fast.
 const ROUNDED_MIN: usize = 8;
-/// Tokens up to which they meet weights of four or eight bits as quantized ones where more may be rounded to bf16. Seen on a
-/// Zen 4, MXFP4, one thread, Gop/s with tokens quantized and with groups of 16 rounded ones: 8 tokens 124 and 68, 16 tokens 123
-/// and 137, 64 tokens 121 and 199.
-pub(crate) const QUANTIZED_MAX: usize = 14;
 /// Tasks for each thread at least: the last ones are as long as all threads but one may wait.
 const TASKS_A_THREAD: usize = 4;
 /// Bytes of a task's weights as bf16, which stay in the second cache beside the tokens they meet.
 const PANEL_BYTES: usize = 288 << 10;
+
+/// Rows of which kernels for many quantized tokens take multiples, and multiples in a task at most: 160 rows of 2,880
+/// columns are 506 KiB as panels, which stay in the second cache.
+const PANEL_ROWS: usize = 32;
+const PANELS_MAX: usize = 5;
 
 /// How the work is done.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +69,7 @@ impl Inputs {
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Inputs {
         let rounds = compute.activations.rounds(compute.isa, compute.order) && tokens >= ROUNDED_MIN;
-        if eight_bits && compute.quantizes() && !(rounds && tokens > QUANTIZED_MAX) {
+        if eight_bits && compute.quantizes() {
             Inputs::Quantized(QuantizedRows::made(compute, tokens, width, make))
         } else if rounds {
             Inputs::Rounded(RoundedRows::made(compute, tokens, width, make))
@@ -88,16 +91,24 @@ impl Inputs {
 pub(crate) trait Vectors: Sync {
     type Number: Sync;
 
+    /// How many pass through a task's weights together.
+    const TOGETHER: usize;
+
     fn tokens(&self) -> usize;
 
     fn row(&self, token: usize) -> &[Self::Number];
 
-    /// `out(row, vector, value)` gets the products.
+    /// Rows of weights that make a task of `rows` of so many bytes, which meet so many vectors.
+    fn rows_a_task(compute: Compute<'_>, rows: usize, row_bytes: usize, _vectors: usize) -> usize {
+        rows_shared(compute, rows, row_bytes, 8)
+    }
+
+    /// `out(row, vector, products)` gets those of some rows, from `row` on.
     fn multiply(
         compute: Compute<'_>,
         weights: Rows<'_>,
         vectors: &[&[Self::Number]],
-        out: &mut dyn FnMut(usize, usize, f32),
+        out: &mut dyn FnMut(usize, usize, &[f32]),
     );
 }
 
@@ -137,6 +148,8 @@ impl SplitRows {
 impl Vectors for SplitRows {
     type Number = f32;
 
+    const TOGETHER: usize = TOKEN_BLOCK;
+
     fn tokens(&self) -> usize {
         self.data.len() / self.length
     }
@@ -149,9 +162,11 @@ impl Vectors for SplitRows {
         compute: Compute<'_>,
         weights: Rows<'_>,
         vectors: &[&[f32]],
-        out: &mut dyn FnMut(usize, usize, f32),
+        out: &mut dyn FnMut(usize, usize, &[f32]),
     ) {
-        multiply(compute.isa, compute.order, weights, vectors, out);
+        multiply(compute.isa, compute.order, weights, vectors, &mut |row, t, product| {
+            out(row, t, &[product])
+        });
     }
 }
 
@@ -198,6 +213,16 @@ impl QuantizedRows {
 impl Vectors for QuantizedRows {
     type Number = u32;
 
+    const TOGETHER: usize = 4 * TOKEN_BLOCK;
+
+    fn rows_a_task(compute: Compute<'_>, rows: usize, row_bytes: usize, vectors: usize) -> usize {
+        if vectors < PANELS_MIN {
+            return rows_shared(compute, rows, row_bytes, 8);
+        }
+        let even = rows.div_ceil(compute.pool.threads() * TASKS_A_THREAD).next_multiple_of(PANEL_ROWS);
+        even.min(PANELS_MAX * PANEL_ROWS)
+    }
+
     fn tokens(&self) -> usize {
         self.data.len() / self.words
     }
@@ -210,9 +235,9 @@ impl Vectors for QuantizedRows {
         compute: Compute<'_>,
         weights: Rows<'_>,
         vectors: &[&[u32]],
-        out: &mut dyn FnMut(usize, usize, f32),
+        out: &mut dyn FnMut(usize, usize, &[f32]),
     ) {
-        quantized::multiply(compute.isa, weights, vectors, out);
+        quantized::multiply(compute.isa, compute.order, weights, vectors, out);
     }
 }
 
@@ -380,14 +405,13 @@ fn linear_vectors<V: Vectors>(
     let count = tokens.tokens();
     let vectors: Vec<&[V::Number]> = (0..count).map(|t| tokens.row(t)).collect();
     let rows: usize = matrices.iter().map(|m| m.weights.count()).sum();
-    let columns = rows_shared(compute, rows, matrices[0].weights.row_bytes(), 8);
+    let columns = V::rows_a_task(compute, rows, matrices[0].weights.row_bytes(), count);
     compute.pool.tiles(out, rows, &[count], columns, |tile| {
         for (start, weights, bias) in Affine::within(matrices, tile.columns()) {
-            for (block, vectors) in vectors.chunks(TOKEN_BLOCK).enumerate() {
-                V::multiply(compute, weights, vectors, &mut |row, t, product| {
-                    let value = product + bias.as_ref().map_or(0.0, |bias| bias[row]);
-                    let out = &mut tile.row(block * TOKEN_BLOCK + t)[start + row];
-                    *out = if add { *out + value } else { value };
+            for (block, vectors) in vectors.chunks(V::TOGETHER).enumerate() {
+                V::multiply(compute, weights, vectors, &mut |row, t, products| {
+                    let out = &mut tile.row(block * V::TOGETHER + t)[start + row..][..products.len()];
+                    put(products, bias.as_ref().map(|bias| &bias[row..]), add, out);
                 });
             }
         }
@@ -409,21 +433,26 @@ fn linear_packed(
             bf16::multiply(weights, &tokens.packed, |products| {
                 products.each_token(count, |token, products| {
                     let out = &mut tile.row(token)[start..][..products.len()];
-                    match (&bias, add) {
-                        (None, false) => out.copy_from_slice(products),
-                        (Some(bias), false) => {
-                            for ((out, product), bias) in out.iter_mut().zip(products).zip(bias) {
-                                *out = product + bias;
-                            }
-                        }
-                        (bias, true) => {
-                            for (i, (out, product)) in out.iter_mut().zip(products).enumerate() {
-                                *out += product + bias.as_ref().map_or(0.0, |bias| bias[i]);
-                            }
-                        }
-                    }
+                    put(products, bias.as_deref(), add, out);
                 });
             });
         }
     });
+}
+
+/// `out` becomes the products plus the biases, plus what was in it when `add`.
+fn put(products: &[f32], bias: Option<&[f32]>, add: bool, out: &mut [f32]) {
+    match (bias, add) {
+        (None, false) => out.copy_from_slice(products),
+        (Some(bias), false) => {
+            for ((out, product), bias) in out.iter_mut().zip(products).zip(bias) {
+                *out = product + bias;
+            }
+        }
+        (bias, true) => {
+            for (i, (out, product)) in out.iter_mut().zip(products).enumerate() {
+                *out += product + bias.map_or(0.0, |bias| bias[i]);
+            }
+        }
+    }
 }

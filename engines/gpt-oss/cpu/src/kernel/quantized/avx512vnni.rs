@@ -22,6 +22,25 @@ pub(super) fn is_available() -> bool {
     Isa::Avx512.is_available() && is_x86_feature_detected!("avx512vnni")
 }
 
+/// As [`super::quantize_blocks`], which the compiler turns into wide vectors here.
+pub(super) fn quantize<'a>(
+    chunks: impl Iterator<Item = &'a [f32]>,
+    out: &mut [u32],
+    bring: impl Fn(&[f32], &mut [f32]),
+) {
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn wide<'a>(
+        chunks: impl Iterator<Item = &'a [f32]>,
+        out: &mut [u32],
+        bring: impl Fn(&[f32], &mut [f32]),
+    ) {
+        super::quantize_blocks(chunks, out, bring);
+    }
+    assert!(is_available(), "this processor has no VNNI");
+    // SAFETY: the processor can, as asserted.
+    unsafe { wide(chunks, out, bring) }
+}
+
 impl Tiles for Kernel {
     const WIDE: bool = true;
 

@@ -6,6 +6,9 @@ use super::*;
 use crate::int8::{SCALE_COLUMNS, numbers_bytes, scales_bytes};
 use crate::kernel::tests::noise;
 
+/// What products go to.
+type Out<'a> = &'a mut dyn FnMut(usize, usize, &[f32]);
+
 fn available() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
@@ -49,12 +52,14 @@ fn check(rows: Rows<'_>, weights: &[f32], count: usize) {
         let largest = more * f64::from(weights.iter().fold(0.0f32, |m, w| m.max(w.abs())));
         weights.iter().zip(input).map(|(w, x)| (f64::from(w.abs()) + largest) * x.abs()).sum()
     };
-    for isa in available() {
+    let compare = |kernel: &str, multiply: &dyn Fn(Out<'_>)| {
         let mut out = vec![f32::NAN; rows.count() * count];
-        multiply(isa, rows, &vectors, &mut |row, t, value| {
-            let cell = &mut out[row * count + t];
-            assert!(cell.is_nan(), "written twice");
-            *cell = value;
+        multiply(&mut |first, t, values| {
+            for (row, value) in (first..).zip(values) {
+                let cell = &mut out[row * count + t];
+                assert!(cell.is_nan(), "written twice");
+                *cell = *value;
+            }
         });
         for (t, input) in inputs.iter().enumerate() {
             let input = plain(input, columns);
@@ -66,11 +71,21 @@ fn check(rows: Rows<'_>, weights: &[f32], count: usize) {
                 let close = (got - exact).abs() <= bound;
                 assert!(
                     close,
-                    "{isa:?} ({} x {columns}) row {row} vector {t}: {got}, not {exact}",
+                    "{kernel} ({} x {columns}) row {row} vector {t}: {got}, not {exact}",
                     rows.count()
                 );
             }
         }
+    };
+    for isa in available() {
+        for order in [Order::Fastest, Order::Invariant] {
+            compare(&format!("{isa:?} {order:?}"), &|out| multiply(isa, order, rows, &vectors, out));
+        }
+    }
+    #[cfg(target_arch = "x86_64")]
+    if avx512vnni::is_available() {
+        let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row)).collect();
+        compare("panels", &|out| panel::multiply(rows, &vectors, out));
     }
 }
 
@@ -148,20 +163,37 @@ fn every_rest_of_rows_and_vectors() {
     }
 }
 
+/// Panels of 16 rows are taken four, two and one at a time, with every number of vectors up to six.
+#[test]
+fn every_rest_of_panels() {
+    for rows in [31, 33, 48, 64, 79, 112] {
+        for vectors in 1..=13 {
+            check_mxfp4(rows, 160, vectors);
+            check_int8(rows, 97, vectors);
+        }
+    }
+    for columns in (32..=1120).step_by(32) {
+        check_mxfp4(17, columns, 7);
+        check_int8(17, columns - 1, 7);
+    }
+}
+
 #[test]
 fn every_code_and_scale() {
     let blocks: Vec<u8> = (0..=255).flat_map(|b: u8| [b; 16]).collect();
     let scales: Vec<u8> = (0..=255u8).map(|s| s.clamp(30, 200)).collect();
     let mut weights = vec![0.0; 256 * 32];
     decode_row(&blocks, &scales, &mut weights);
-    check(Rows::Mxfp4 { blocks: &blocks, scales: &scales, columns: 32 }, &weights, 1);
+    for vectors in [1, 6] {
+        check(Rows::Mxfp4 { blocks: &blocks, scales: &scales, columns: 32 }, &weights, vectors);
+    }
 }
 
 #[test]
 fn a_row_has_the_same_bits_however_many_others_there_are() {
     let (blocks, scales, _) = mxfp4(19, 352);
     let (numbers, number_scales, _) = eight_bits(19, 352);
-    let inputs = quantized_rows(352, 9);
+    let inputs = quantized_rows(352, PANELS_MIN + 1);
     let vectors: Vec<&[u32]> = inputs.iter().map(Vec::as_slice).collect();
     for rows in [
         Rows::Mxfp4 { blocks: &blocks[1..], scales: &scales, columns: 352 },
@@ -170,10 +202,13 @@ fn a_row_has_the_same_bits_however_many_others_there_are() {
         for isa in available() {
             for (t, vector) in vectors.iter().enumerate() {
                 let (mut alone, mut beside) = ([0.0; 19], [0.0; 19]);
-                multiply(isa, rows, &[vector], &mut |row, _, value| alone[row] = value);
-                multiply(isa, rows, &vectors, &mut |row, other, value| {
+                let order = Order::Invariant;
+                multiply(isa, order, rows, &[vector], &mut |row, _, some| {
+                    alone[row..row + some.len()].copy_from_slice(some);
+                });
+                multiply(isa, order, rows, &vectors, &mut |row, other, some| {
                     if other == t {
-                        beside[row] = value;
+                        beside[row..row + some.len()].copy_from_slice(some);
                     }
                 });
                 assert_eq!(alone.map(f32::to_bits), beside.map(f32::to_bits), "{isa:?} vector {t}");
@@ -211,9 +246,12 @@ fn what_is_no_number_stays_none_and_tiny_blocks_are_zero() {
         let (numbers, scales, _) = eight_bits(1, 64);
         let rows = Rows::Int8 { numbers: &numbers[1..], scales: &scales[1..], columns: 64 };
         for isa in available() {
-            multiply(isa, rows, &[&row], &mut |_, _, value| {
-                assert_eq!(value.is_nan(), expected.is_none(), "{isa:?}: {x} makes {value}");
-            });
+            for vectors in [&[&row[..]; 1][..], &[&row[..]; PANELS_MIN]] {
+                multiply(isa, Order::Fastest, rows, vectors, &mut |_, _, values| {
+                    let right = values.iter().all(|value| value.is_nan() == expected.is_none());
+                    assert!(right, "{isa:?}: {x} makes {values:?}");
+                });
+            }
         }
     }
 }
