@@ -8,6 +8,7 @@ use engine_sdk::{ModelFiles, Status, reason};
 use model_formats::gguf::{GgufError, HEAD_BYTES_MAX, Metadata, Value};
 
 use crate::native;
+use crate::options::Options;
 
 /// Bytes of a head that are read first; a head that goes on behind is read again, four times as much of it each time.
 const HEAD_BYTES_FIRST: u64 = 1 << 20;
@@ -133,10 +134,10 @@ impl Header {
         })
     }
 
-    /// Whether sequences may share cells. A model whose rotations depend on the length of the whole KV must not: it would
+    /// Whether sequences share cells. A model whose rotations depend on the length of the whole KV must not: it would
     /// take a sequence for as long as all of them together.
-    pub(crate) fn shares_cells(&self) -> bool {
-        !self.tensors.iter().any(|tensor| tensor.name.contains("rope_factors_long"))
+    pub(crate) fn shares_cells(&self, options: &Options) -> bool {
+        options.shared_kv && !self.tensors.iter().any(|tensor| tensor.name.contains("rope_factors_long"))
     }
 }
 

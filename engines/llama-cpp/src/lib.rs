@@ -98,7 +98,7 @@ impl Engine for LlamaCpp {
                 sequences: limits.sequences_max,
                 batch_tokens: limits.batch_tokens_max,
                 kv_format: options.kv_format,
-                shared_cells: header.shares_cells(),
+                shared_cells: header.shares_cells(&options),
                 threads,
             },
         )?;

@@ -36,7 +36,7 @@ impl LlamaModel {
         options: Options,
         devices: Vec<Device>,
     ) -> LlamaModel {
-        let shares = header.shares_cells();
+        let shares = header.shares_cells(&options);
         let sequences = Sequences::new(limits.sequences_max, shares, context.model().window());
         let tokens = u64::from(limits.context_length) * u64::from(limits.sequences_max);
         LlamaModel {
@@ -137,6 +137,7 @@ impl Model for LlamaModel {
             "kv_format": self.options.kv_format.as_str(),
             "mmap": self.options.mmap,
             "repack": self.options.repack,
+            "shared_kv": self.options.shared_kv,
             "cached_tokens": self.sequences.reused_tokens(),
         });
         let device = |total: &DeviceBytes| DeviceBytes { device: total.device.clone(), bytes: total.bytes };

@@ -15,7 +15,7 @@ use std::sync::Once;
 use engine_sdk::{Device, Status, reason};
 use llama_cpp_sys_2 as sys;
 
-pub(crate) use context::{Context, ContextParameters, DecodeError};
+pub(crate) use context::{Context, ContextParameters, DecodeError, PASS_TOKENS_MAX};
 pub(crate) use file::{Tensor, tensors};
 pub(crate) use model::{LoadParameters, LoadedModel, Token};
 

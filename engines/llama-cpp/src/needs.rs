@@ -7,7 +7,7 @@ use engine_sdk::{Device, DeviceNeed};
 
 use crate::CPU;
 use crate::header::Header;
-use crate::native::Tensor;
+use crate::native::{PASS_TOKENS_MAX, Tensor};
 use crate::options::Options;
 
 /// Cells come in pieces of so many.
@@ -41,8 +41,15 @@ impl Needs {
         };
         let window = header.windows.iter().flatten().copied().max().map_or(0, u64::from);
         let passing = passing_bytes(header, sequences, batch_tokens);
-        // Layers with a window have cells for one pass beside those of the sequences.
-        let windowed_pass = kv(true) * (u64::from(batch_tokens) + CELLS_STEP);
+        // Layers with a window have cells for one pass beside those of the window: once where sequences share them, else in
+        // every sequence.
+        let pass = u64::from(batch_tokens.min(PASS_TOKENS_MAX));
+        let (window, shared_pass) = if header.shares_cells(options) {
+            (window, pass + CELLS_STEP)
+        } else {
+            ((window + pass).next_multiple_of(CELLS_STEP), 0)
+        };
+        let windowed_pass = kv(true) * shared_pass;
         let host = vocabulary_bytes(header) + CONTEXT_BYTES;
         let on_cpu_alone = devices.iter().all(|device| device.id == CPU);
         let count = devices.iter().filter(|device| on_cpu_alone || device.id != CPU).count().max(1) as u64;

@@ -45,13 +45,21 @@ pub(crate) struct Options {
     pub(crate) repack: bool,
     /// `kv_format`: "f32", "f16" or "q8_0".
     pub(crate) kv_format: KvFormat,
+    /// `shared_kv`: all sequences have their keys and values in one place.
+    pub(crate) shared_kv: bool,
     /// `prefill_gap_ms`: how much later a token of a stream may come because somebody else's prompt is read.
     pub(crate) prefill_gap: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { mmap: true, repack: true, kv_format: KvFormat::F16, prefill_gap: PREFILL_GAP_DEFAULT }
+        Options {
+            mmap: true,
+            repack: true,
+            kv_format: KvFormat::F16,
+            shared_kv: false,
+            prefill_gap: PREFILL_GAP_DEFAULT,
+        }
     }
 }
 
@@ -59,7 +67,7 @@ impl Default for Options {
 const PREFILL_GAP_MS_MAX: u64 = 60_000;
 /// As many as GGML starts.
 const THREADS_MAX: u32 = 512;
-const KNOWN: &str = "mmap, repack, kv_format, prefill_gap_ms";
+const KNOWN: &str = "mmap, repack, kv_format, shared_kv, prefill_gap_ms";
 
 impl Options {
     /// # Errors
@@ -81,6 +89,7 @@ impl Options {
             match key.as_str() {
                 "mmap" => options.mmap = flag(&key, &value)?,
                 "repack" => options.repack = flag(&key, &value)?,
+                "shared_kv" => options.shared_kv = flag(&key, &value)?,
                 "kv_format" => options.kv_format = kv_format(&value)?,
                 "prefill_gap_ms" => options.prefill_gap = gap(&value)?,
                 _ => {

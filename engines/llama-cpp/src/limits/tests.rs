@@ -15,7 +15,7 @@ fn with_enough_memory_everything_is_as_usual() {
     let limits = choose(&Settings::default(), u64::MAX).unwrap();
     assert_eq!((limits.context_length, limits.sequences_max, limits.batch_tokens_max), (4096, 4, 512));
     assert_eq!(limits.cells(), 4 * 4096);
-    assert_eq!(limits.kv_bytes, 4 * (64 * 4096 + 64 * 128));
+    assert_eq!(limits.kv_bytes, 4 * (64 * 4096 + 64 * 768));
 }
 
 #[test]

@@ -55,7 +55,12 @@ fn matrices_with_a_faster_layout_are_copied_and_the_rest_stays_mapped() {
 fn layers_with_a_window_need_kv_for_the_window_alone() {
     let needs = Needs::of(&header(), &Options::default(), 4, 512, &[device(CPU)]);
     let [need] = needs.devices.as_slice() else { panic!("{needs:?}") };
-    assert_eq!((need.kv_per_token, need.kv_fixed), (32 * 2, 32 * 2 * 128));
+    // 128 positions and a pass of 512, in pieces of 256.
+    assert_eq!((need.kv_per_token, need.kv_fixed), (32 * 2, 32 * 2 * 768));
+    let shared = Options { shared_kv: true, ..Options::default() };
+    let needs = Needs::of(&header(), &shared, 4, 512, &[device(CPU)]);
+    assert_eq!(needs.devices[0].kv_fixed, 32 * 2 * 128, "the pass is in the workspace");
+    assert_eq!(needs.devices[0].workspace - need.workspace, 32 * 2 * (512 + 256));
     assert!(need.workspace >= 4 * (512 * 64 + 4 * 1000), "{need:?}");
 }
 

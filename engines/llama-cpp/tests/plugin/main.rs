@@ -7,6 +7,7 @@
 mod conforms;
 mod demo;
 mod files;
+mod memory;
 mod prefixes;
 mod tokens;
 
