@@ -149,7 +149,8 @@ fn gather(bytes: &[u8], last: usize, stride: usize, from: usize, some: u32) -> [
     for (r, vector) in vectors.iter_mut().enumerate() {
         let row = &bytes[r.min(last) * stride + from..][..some as usize];
         // The same place in the panel that comes next: rows are too far from each other for the hardware's own prefetch.
-        _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().wrapping_add(bytes.len()).cast());
+        // Into the second cache: 16 tokens are 15 % slower when it is into the first, 12 tokens 20 %.
+        _mm_prefetch::<_MM_HINT_T1>(row.as_ptr().wrapping_add(bytes.len()).cast());
         // SAFETY: the mask leaves the bytes of the slice.
         *vector = unsafe { _mm512_maskz_loadu_epi8(mask, row.as_ptr().cast()) };
     }
