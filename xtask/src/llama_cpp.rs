@@ -19,6 +19,9 @@ const CONFIG: &str = "llama-cpp.toml";
 const CLANGS: [&str; 8] =
     ["clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang"];
 
+/// Of the versions that Debian has, the one this was built with.
+const PREFERRED_CLANG: &str = "clang-16";
+
 /// Puts the toolchain in place and gives cargo's configuration; none, after saying why, where it cannot be had.
 pub fn install() -> Result<Option<PathBuf>> {
     let config = shell::build_dir().join(CONFIG);
@@ -50,7 +53,13 @@ fn toolchain() -> Result<()> {
         setup::apt_install("cmake", "cmake, which builds llama.cpp")?;
     }
     if clang().is_none() && !cfg!(windows) {
-        setup::apt_install("clang", "clang, which compiles llama.cpp and reads its headers")?;
+        let why = "clang, which compiles llama.cpp and reads its headers";
+        // Debian 12 has it beside a `clang` of version 14, which llama.cpp was never compiled with here.
+        setup::apt_install(PREFERRED_CLANG, why).or_else(|_| setup::apt_install("clang", why))?;
+    }
+    // Cargo takes the package for another one where tests are built with it, and would compile the C++ twice.
+    if !runs("ccache") && setup::apt_install("ccache", "ccache, so that llama.cpp is compiled once").is_err() {
+        eprintln!("  without ccache llama.cpp is compiled once for the product and once for the tests");
     }
     Ok(())
 }
