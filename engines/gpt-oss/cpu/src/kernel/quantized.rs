@@ -70,7 +70,10 @@ pub fn words(columns: usize) -> usize {
 struct Vector<'a> {
     numbers: &'a [u32],
     scales: &'a [u32],
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for x86's products of unsigned by signed"))]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "for x86's products of unsigned by signed")
+    )]
     sums: &'a [u32],
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "as the sums"))]
     totals: &'a [u32],
