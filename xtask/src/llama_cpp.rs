@@ -58,7 +58,8 @@ fn toolchain() -> Result<()> {
         setup::apt_install(PREFERRED_CLANG, why).or_else(|_| setup::apt_install("clang", why))?;
     }
     // Cargo takes the package for another one where tests are built with it, and would compile the C++ twice.
-    if !runs("ccache") && setup::apt_install("ccache", "ccache, so that llama.cpp is compiled once").is_err() {
+    if !runs("ccache") && setup::apt_install("ccache", "ccache, so that llama.cpp is compiled once").is_err()
+    {
         eprintln!("  without ccache llama.cpp is compiled once for the product and once for the tests");
     }
     Ok(())
