@@ -20,9 +20,9 @@ mod command;
 mod cost;
 mod found;
 mod ours;
-mod peer;
+pub mod peer;
 mod samples;
-mod streams;
+pub mod streams;
 
 use std::path::PathBuf;
 use std::time::Instant;

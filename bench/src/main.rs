@@ -14,6 +14,7 @@ mod cpu;
 mod host;
 mod kernels;
 mod limits;
+mod llama;
 mod path;
 mod process;
 mod record;
@@ -51,6 +52,8 @@ enum Suite {
     Kernels(kernels::KernelsArguments),
     /// gpt-oss on the cpu beside llama.cpp
     Cpu(cpu::CpuArguments),
+    /// A GGUF file through the product, beside llama-server
+    Llama(llama::LlamaArguments),
 }
 
 impl Suite {
@@ -59,6 +62,7 @@ impl Suite {
         match self {
             Suite::Host(_) | Suite::Router(_) | Suite::Path(_) => "host",
             Suite::Limits(_) | Suite::Kernels(_) | Suite::Cpu(_) => "cpu",
+            Suite::Llama(_) => "llama",
         }
     }
 }
@@ -104,6 +108,7 @@ fn main() -> ExitCode {
         Suite::Path(path) => path::run(path, &arguments.common),
         Suite::Limits(limits) => limits::run(limits, &arguments.common),
         Suite::Kernels(kernels) => kernels::run(kernels, &arguments.common),
+        Suite::Llama(llama) => llama::run(llama, &arguments.common),
         Suite::Cpu(cpu) => cpu::run(cpu, &arguments.common).map(|measured| {
             failed = measured.failed;
             measured.rows

@@ -113,6 +113,7 @@ const ROOMS: &[Room] = &[
             "model-manifest",
             "engine-protocol",
             "gpt-oss-synth",
+            "model-formats",
         ],
     ),
     room("xtask", &[]),

@@ -22,7 +22,7 @@ pub struct BenchArguments {
     arguments: Vec<OsString>,
 }
 
-/// Of `cpu` alone.
+/// Of `cpu` and `llama` alone.
 #[derive(Args)]
 struct CpuArguments {
     /// Folder with llama-bench and llama-server [default: built below build/llama.cpp]
@@ -42,10 +42,24 @@ impl CpuArguments {
         let models = self.models.clone().unwrap_or_else(|| shell::build_dir().join("cpu-bench"));
         models::write_missing(&models, !self.no_peer)?;
         let mut arguments = vec!["--models".into(), models.into()];
-        if !self.no_peer {
-            let peer = self.peer.clone().map_or_else(peer::find_or_build, Ok)?;
-            arguments.extend(["--peer".into(), peer.into()]);
+        arguments.extend(self.peer_arguments()?);
+        Ok(arguments)
+    }
+
+    fn peer_arguments(&self) -> Result<Vec<OsString>> {
+        if self.no_peer {
+            return Ok(Vec::new());
         }
+        let peer = self.peer.clone().map_or_else(peer::find_or_build, Ok)?;
+        Ok(vec!["--peer".into(), peer.into()])
+    }
+
+    /// The same for `llama`, which needs one small file.
+    fn prepared_for_llama(&self) -> Result<Vec<OsString>> {
+        let models = self.models.clone().unwrap_or_else(|| shell::build_dir().join("cpu-bench"));
+        let file = models::write_llama_file(&models)?;
+        let mut arguments = vec!["--file".into(), file.into()];
+        arguments.extend(self.peer_arguments()?);
         Ok(arguments)
     }
 }
@@ -64,6 +78,8 @@ enum Suite {
     Kernels,
     /// gpt-oss on the cpu, beside llama.cpp
     Cpu,
+    /// A GGUF file through router, node and the engine llama-cpp, beside llama-server
+    Llama,
 }
 
 impl Suite {
@@ -75,6 +91,7 @@ impl Suite {
             Suite::Limits => "limits",
             Suite::Kernels => "kernels",
             Suite::Cpu => "cpu",
+            Suite::Llama => "llama",
         }
     }
 
@@ -89,7 +106,11 @@ pub fn run(arguments: &BenchArguments) -> Result<()> {
         build::products(true)?;
     }
     let bin_dir = build::build(true, &["bench"])?;
-    let prepared = if arguments.suite == Suite::Cpu { arguments.cpu.prepared()? } else { Vec::new() };
+    let prepared = match arguments.suite {
+        Suite::Cpu => arguments.cpu.prepared()?,
+        Suite::Llama => arguments.cpu.prepared_for_llama()?,
+        _ => Vec::new(),
+    };
     let commit = shell::output(shell::command("git").args(["rev-parse", "--short", "HEAD"]))?;
     shell::run(
         shell::command(bin_dir.join(binary_name("bench")))

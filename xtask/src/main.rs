@@ -54,7 +54,7 @@ enum Verb {
     Synth(build::SynthArguments),
     /// Build the binary and lay the engine plugins out beside it
     Build(build::BuildArguments),
-    /// Measure: `host`, `router`, `path`, `limits`, `cpu`; optimized, results in bench/results
+    /// Measure: `host`, `router`, `path`, `limits`, `cpu`, `llama`; optimized, results in bench/results
     Bench(bench::BenchArguments),
     /// Run a mixed load while workers are killed, hung, starved and reloaded; optimized
     Soak(soak::SoakArguments),

@@ -1,7 +1,7 @@
 //! Writes the random weights that `cargo xtask bench cpu` runs on: ours as safetensors, the peer's as GGUF.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -22,6 +22,14 @@ pub fn write_missing(folder: &Path, peer: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The file that `cargo xtask bench llama` serves.
+pub fn write_llama_file(folder: &Path) -> Result<PathBuf> {
+    const NAME: &str = "small-q8_0.gguf";
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    write(folder, NAME, &["--shape", "small", "--gguf", "q8_0"])?;
+    Ok(folder.join(NAME))
 }
 
 fn write(folder: &Path, name: &str, arguments: &[&str]) -> Result<()> {
