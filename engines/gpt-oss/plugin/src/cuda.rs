@@ -14,16 +14,13 @@ use gpt_oss_model::GptOssConfig;
 use serde_json::{Map, Value};
 
 use crate::files;
-use crate::limits::{SEQUENCES_MAX, invalid};
+use crate::limits::{self, Defaults, invalid};
 
 pub(crate) use model::CudaGptOss;
 
 const KIND: &str = "cuda";
-/// Sequences at once, when nobody asks for a number.
-const SEQUENCES_DEFAULT: u32 = 32;
-/// Tokens of one step, when nobody asks for a number: each of 32 experts then meets 256 of them.
-const BATCH_TOKENS_DEFAULT: u32 = 2_048;
-const BATCH_TOKENS_MAX: u32 = 8_192;
+/// Of 2,048 tokens each of 32 experts meets 256.
+const DEFAULTS: Defaults = Defaults { sequences: 32, batch_tokens: 2_048 };
 /// What a driver takes for itself where work is done: its context and the kernels. Not seen on hardware.
 const DRIVER_BYTES: u64 = 512 << 20;
 const REASON_DEVICE_FAILED: &str = "device_failed";
@@ -87,27 +84,8 @@ impl Asked {
         if let Some(why) = unsupported(config) {
             return Err(Status::unsupported(reason::UNSUPPORTED_MODEL, format!("the model has {why}")));
         }
-        let longest = config.context_length_max;
-        let context = settings.context_length.unwrap_or(longest);
-        if !(1..=longest).contains(&context) {
-            let message = format!("context_length is {context}; this model was made for 1 to {longest}");
-            return Err(
-                invalid("context_length", message).with_numbers(u64::from(context), u64::from(longest))
-            );
-        }
-        let sequences = settings.sequences_max.unwrap_or(SEQUENCES_DEFAULT);
-        if !(1..=SEQUENCES_MAX).contains(&sequences) {
-            let message = format!("sequences_max is {sequences}, not a number from 1 to {SEQUENCES_MAX}");
-            return Err(invalid("sequences_max", message));
-        }
-        let batch = settings.batch_tokens_max.unwrap_or(BATCH_TOKENS_DEFAULT.max(sequences));
-        if batch < sequences || batch > BATCH_TOKENS_MAX {
-            let message = format!(
-                "batch_tokens_max is {batch}, not a number from {sequences}, one for each sequence, to \
-                 {BATCH_TOKENS_MAX}"
-            );
-            return Err(invalid("batch_tokens_max", message));
-        }
+        let context = limits::context(config, settings)?.unwrap_or(config.context_length_max);
+        let (sequences, batch) = limits::sequences_and_batch(settings, DEFAULTS)?;
         Ok(Asked { context, sequences, batch })
     }
 

@@ -7,6 +7,7 @@ mod limits;
 mod model;
 mod options;
 mod portable;
+mod tables;
 
 use engine_sdk::{
     Device, DeviceBytes, DeviceNeed, Engine, EngineInfo, Estimate, ModelFiles, Progress, Settings, Status,
@@ -117,7 +118,7 @@ fn cpu() -> Result<Device, Status> {
 fn estimate_cpu(files: &ModelFiles, settings: &Settings) -> Result<Estimate, Status> {
     let options = Options::of(settings)?;
     let store = files::open(files)?;
-    let (sequences, batch) = limits::sequences_and_batch(settings)?;
+    let (sequences, batch) = limits::sequences_and_batch(settings, limits::ON_CPU)?;
     let needs = limits::needs(store.config(), batch, sequences, options.kv());
     let copy = options.copy_bytes(store.config());
     let need = DeviceNeed {

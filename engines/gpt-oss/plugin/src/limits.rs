@@ -4,12 +4,19 @@ use engine_sdk::{Settings, Status, StatusCode, reason};
 use gpt_oss_cpu::{KvFormat, Needs};
 use gpt_oss_model::GptOssConfig;
 
-/// Sequences at once, when nobody asks for a number.
-const SEQUENCES_DEFAULT: u32 = 4;
-pub(crate) const SEQUENCES_MAX: u32 = 256;
-/// Tokens of one step, when nobody asks for a number: each of 32 experts then meets 64 of them, as many as pass through
-/// its weights together. Beside answers that run the scheduler takes fewer.
-const BATCH_TOKENS_DEFAULT: u32 = 512;
+/// What a device takes when nobody asks for a number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Defaults {
+    /// Sequences at once.
+    pub(crate) sequences: u32,
+    /// Tokens of one step, if there are not more sequences.
+    pub(crate) batch_tokens: u32,
+}
+
+/// Of 512 tokens each of 32 experts meets 64, as many as pass through its weights together. Beside answers that run the
+/// scheduler takes fewer.
+pub(crate) const ON_CPU: Defaults = Defaults { sequences: 4, batch_tokens: 512 };
+const SEQUENCES_MAX: u32 = 256;
 const BATCH_TOKENS_MAX: u32 = 8_192;
 /// Context when nobody asks for one and memory does not say less: the cpu prefills some ten thousand tokens in minutes.
 const CONTEXT_DEFAULT: u32 = 8_192;
@@ -46,15 +53,15 @@ pub(crate) struct Fixed {
 
 /// # Errors
 /// `UNSUPPORTED` for numbers that cannot be.
-pub(crate) fn sequences_and_batch(settings: &Settings) -> Result<(u32, u32), Status> {
-    let sequences = settings.sequences_max.unwrap_or(SEQUENCES_DEFAULT);
+pub(crate) fn sequences_and_batch(settings: &Settings, defaults: Defaults) -> Result<(u32, u32), Status> {
+    let sequences = settings.sequences_max.unwrap_or(defaults.sequences);
     if !(1..=SEQUENCES_MAX).contains(&sequences) {
         return Err(invalid(
             "sequences_max",
             format!("sequences_max is {sequences}, not a number from 1 to {SEQUENCES_MAX}"),
         ));
     }
-    let batch = settings.batch_tokens_max.unwrap_or(BATCH_TOKENS_DEFAULT.max(sequences));
+    let batch = settings.batch_tokens_max.unwrap_or(defaults.batch_tokens.max(sequences));
     if batch < sequences || batch > BATCH_TOKENS_MAX {
         let message = format!(
             "batch_tokens_max is {batch}, not a number from {sequences}, one for each sequence, to {BATCH_TOKENS_MAX}"
@@ -62,6 +69,21 @@ pub(crate) fn sequences_and_batch(settings: &Settings) -> Result<(u32, u32), Sta
         return Err(invalid("batch_tokens_max", message));
     }
     Ok((sequences, batch))
+}
+
+/// The context that was asked for, if one was.
+///
+/// # Errors
+/// `UNSUPPORTED` with both numbers for one that the model was not made for.
+pub(crate) fn context(config: &GptOssConfig, settings: &Settings) -> Result<Option<u32>, Status> {
+    let longest = config.context_length_max;
+    match settings.context_length {
+        Some(asked) if !(1..=longest).contains(&asked) => {
+            let message = format!("context_length is {asked}; this model was made for 1 to {longest}");
+            Err(invalid("context_length", message).with_numbers(u64::from(asked), u64::from(longest)))
+        }
+        asked => Ok(asked),
+    }
 }
 
 /// What running takes.
@@ -84,16 +106,11 @@ impl Limits {
         granted: u64,
     ) -> Result<Limits, Status> {
         let longest = config.context_length_max;
-        if let Some(asked) = settings.context_length
-            && !(1..=longest).contains(&asked)
-        {
-            let message = format!("context_length is {asked}; this model was made for 1 to {longest}");
-            return Err(invalid("context_length", message).with_numbers(u64::from(asked), u64::from(longest)));
-        }
-        let (asked_sequences, batch) = sequences_and_batch(settings)?;
+        let asked_context = context(config, settings)?;
+        let (asked_sequences, batch) = sequences_and_batch(settings, ON_CPU)?;
         let fewest = settings.sequences_max.unwrap_or(1);
-        let shortest = settings.context_length.unwrap_or(CONTEXT_MIN.min(longest));
-        let wanted = settings.context_length.unwrap_or(CONTEXT_DEFAULT.min(longest));
+        let shortest = asked_context.unwrap_or(CONTEXT_MIN.min(longest));
+        let wanted = asked_context.unwrap_or(CONTEXT_DEFAULT.min(longest));
 
         let limits = |sequences: u32, context: u32| {
             let needs = needs(config, batch, sequences, kv);

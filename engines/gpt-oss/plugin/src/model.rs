@@ -12,6 +12,7 @@ use gpt_oss_cpu::{BLOCK_TOKENS, CpuModel, Kv, Span, Table};
 use crate::CPU;
 use crate::limits::Limits;
 use crate::options::Options;
+use crate::tables::Tables;
 
 /// gpt-oss on the cpu.
 pub struct GptOssModel {
@@ -80,20 +81,8 @@ impl Model for GptOssModel {
         logits: &mut Logits<'_>,
         progress: &mut Progress<'_>,
     ) -> Result<(), Status> {
-        let tables: Vec<Vec<(usize, Vec<u32>)>> = batch
-            .rows()
-            .map(|row| {
-                let table = |group| {
-                    let table = row.table(group);
-                    (table.first as usize, table.blocks.iter().map(|b| b.0).collect())
-                };
-                (0..row.tables()).map(table).collect()
-            })
-            .collect();
-        let tables: Vec<Vec<Table<'_>>> = tables
-            .iter()
-            .map(|row| row.iter().map(|(first, blocks)| Table { first: *first, blocks }).collect())
-            .collect();
+        let tables = Tables::of(batch);
+        let tables = tables.each(|first, blocks| Table { first, blocks });
         let spans: Vec<Span<'_>> = batch
             .rows()
             .zip(&tables)

@@ -9,6 +9,7 @@ use engine_sdk::{
 use gpt_oss_cuda::{CudaModel, Span};
 
 use super::{DRIVER_BYTES, layout, status};
+use crate::tables::Tables;
 
 /// gpt-oss on a GPU.
 pub struct CudaGptOss {
@@ -30,23 +31,15 @@ impl CudaGptOss {
     }
 
     fn run(&mut self, batch: &Batch) -> Result<(), Status> {
-        let tables: Vec<Vec<(usize, Vec<u32>)>> = batch
-            .rows()
-            .map(|row| {
-                let table = |group| {
-                    let table = row.table(group);
-                    (table.first as usize, table.blocks.iter().map(|b| b.0).collect())
-                };
-                (0..row.tables()).map(table).collect()
-            })
-            .collect();
+        let tables = Tables::of(batch);
+        let tables = tables.each(|first, blocks| (first, blocks));
         let spans: Vec<Span<'_>> = batch
             .rows()
-            .zip(&tables)
+            .zip(tables)
             .map(|(row, tables)| Span {
                 position: row.position as usize,
                 tokens: row.tokens,
-                tables: tables.iter().map(|(first, blocks)| (*first, &blocks[..])).collect(),
+                tables,
                 wants_logits: row.wants_logits,
             })
             .collect();

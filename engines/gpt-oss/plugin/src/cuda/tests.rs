@@ -35,7 +35,7 @@ fn what_is_chosen_fits_what_is_granted() {
     }
     // With room for all nothing more is taken.
     let layout = layout(&config, 0);
-    let all = layout.blocks_per_sequence(8192) * 32 + layout.blocks_per_step(BATCH_TOKENS_DEFAULT);
+    let all = layout.blocks_per_sequence(8192) * 32 + layout.blocks_per_step(DEFAULTS.batch_tokens);
     assert_eq!(fit(&config, &asked(8192, 32), 132, 80 << 30).map(|b| b.blocks as u64), Ok(all));
 }
 

@@ -21,17 +21,17 @@ fn choose(settings: &Settings, granted: u64) -> Result<Limits, Status> {
 #[test]
 fn with_room_the_defaults_hold() {
     let limits = choose(&Settings::default(), 16 * GIB).unwrap();
-    assert_eq!((limits.context_length, limits.sequences_max), (CONTEXT_DEFAULT, SEQUENCES_DEFAULT));
+    assert_eq!((limits.context_length, limits.sequences_max), (CONTEXT_DEFAULT, ON_CPU.sequences));
     assert!(limits.workspace < GIB);
 }
 
 #[test]
 fn with_less_room_the_context_is_shorter_and_then_sequences_fewer() {
     let limits = choose(&Settings::default(), GIB).unwrap();
-    assert_eq!(limits.sequences_max, SEQUENCES_DEFAULT);
+    assert_eq!(limits.sequences_max, ON_CPU.sequences);
     assert!((CONTEXT_DEFAULT / 4..CONTEXT_DEFAULT).contains(&limits.context_length), "{limits:?}");
     let limits = choose(&Settings::default(), GIB / 4).unwrap();
-    assert!(limits.sequences_max < SEQUENCES_DEFAULT, "{limits:?}");
+    assert!(limits.sequences_max < ON_CPU.sequences, "{limits:?}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use engine_sdk::{
 use gpt_oss_wgpu::{Needs, Span, Table, WgpuModel};
 
 use super::{ended, layout};
+use crate::tables::Tables;
 
 /// gpt-oss on Metal, Vulkan or Direct3D 12.
 pub struct WgpuGptOss {
@@ -55,20 +56,8 @@ impl Model for WgpuGptOss {
         logits: &mut Logits<'_>,
         progress: &mut Progress<'_>,
     ) -> Result<(), Status> {
-        let tables: Vec<Vec<(usize, Vec<u32>)>> = batch
-            .rows()
-            .map(|row| {
-                let table = |group| {
-                    let table = row.table(group);
-                    (table.first as usize, table.blocks.iter().map(|b| b.0).collect())
-                };
-                (0..row.tables()).map(table).collect()
-            })
-            .collect();
-        let tables: Vec<Vec<Table<'_>>> = tables
-            .iter()
-            .map(|row| row.iter().map(|(first, blocks)| Table { first: *first, blocks }).collect())
-            .collect();
+        let tables = Tables::of(batch);
+        let tables = tables.each(|first, blocks| Table { first, blocks });
         let spans: Vec<Span<'_>> = batch
             .rows()
             .zip(&tables)
