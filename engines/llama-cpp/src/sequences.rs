@@ -2,7 +2,8 @@
 //!
 //! There are as many sequences as slots. One whose slot has ended keeps its KV until it is taken again: its room would
 //! stand empty. A prompt that begins like what some sequence holds gets those cells, from an idle sequence by taking it over
-//! and from a running one by sharing them.
+//! and from a running one by sharing them. One that finds nothing is put beside those that run, if sequences do not share
+//! cells: llama.cpp then computes only those together whose numbers follow on one another.
 //!
 //! **Invariant:** numbers only; [`Kv`] is what llama.cpp does, and tests stand in for it.
 
@@ -94,9 +95,10 @@ impl Sequences {
             .max_by_key(|&n| (common(&self.held[n]), !self.held[n].running))
             .filter(|&n| common(&self.held[n]) > 0);
         let oldest = |but: Option<usize>| {
+            let lone = |n| if self.shares { 0 } else { 2 - self.running_beside(n) };
             (0..self.held.len())
                 .filter(|&n| !self.held[n].running && Some(n) != but)
-                .min_by_key(|&n| (!self.held[n].tokens.is_empty(), self.held[n].idle_since))
+                .min_by_key(|&n| (lone(n), !self.held[n].tokens.is_empty(), self.held[n].idle_since))
         };
         let count = donor.map_or(0, |donor| common(&self.held[donor]));
         let taken = match donor {
@@ -128,6 +130,12 @@ impl Sequences {
         held.running = true;
         held.salt = salt;
         reused
+    }
+
+    /// How many of its two neighbours run.
+    fn running_beside(&self, sequence: usize) -> usize {
+        let runs = |n: usize| self.held.get(n).is_some_and(|held| held.running);
+        usize::from(sequence > 0 && runs(sequence - 1)) + usize::from(runs(sequence + 1))
     }
 
     /// Shortens what a sequence holds to its first `count` tokens; where they cannot be gone on from, to nothing.

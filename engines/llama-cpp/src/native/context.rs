@@ -74,6 +74,8 @@ struct Rows {
     sequences: Vec<sys::llama_seq_id>,
     lists: Vec<*mut sys::llama_seq_id>,
     outputs: Vec<i8>,
+    /// Where in the batch the tokens are whose logits are wanted, in the order of the SDK's rows.
+    wanted: Vec<i32>,
 }
 
 impl Context {
@@ -171,9 +173,7 @@ impl Context {
                 return Err(DecodeError::Ended(Status::internal(reason::INTERNAL, message)));
             }
         }
-        let wanted = self.rows.outputs.iter().enumerate().filter(|(_, wanted)| **wanted != 0);
-        for (row, (index, _)) in wanted.enumerate() {
-            let index = i32::try_from(index).unwrap_or(i32::MAX);
+        for (row, &index) in self.rows.wanted.iter().enumerate() {
             // SAFETY: the pass has succeeded, and this index wanted logits: a row of the vocabulary's size, or null.
             let from = unsafe {
                 let from = sys::llama_get_logits_ith(self.raw.as_ptr(), index);
@@ -229,26 +229,36 @@ impl Drop for Context {
 }
 
 impl Rows {
+    /// Sequences come in the order of their numbers: where each has cells of its own llama.cpp computes those whose numbers
+    /// follow on one another together, and cuts the batch wherever the next one is not the next number.
     fn fill(&mut self, batch: &Batch, sequence_of: impl Fn(engine_sdk::Slot) -> u32) {
-        self.tokens.clear();
-        self.positions.clear();
-        self.sequences.clear();
-        self.outputs.clear();
-        for row in batch.rows() {
-            let sequence = id(sequence_of(row.slot));
-            self.tokens.extend(row.tokens.iter().map(|token| token.cast_signed()));
-            self.positions.extend((row.position..).take(row.tokens.len()).map(position));
-            self.sequences.extend(row.tokens.iter().map(|_| sequence));
-            self.outputs.extend(row.tokens.iter().map(|_| 0));
-            if let Some(last) = self.outputs.last_mut() {
+        let Rows { tokens, positions, counts, sequences, outputs, wanted, .. } = self;
+        tokens.clear();
+        positions.clear();
+        sequences.clear();
+        outputs.clear();
+        wanted.clear();
+        let mut rows: Vec<_> = batch.rows().map(|row| (sequence_of(row.slot), row)).collect();
+        rows.sort_by_key(|(sequence, _)| *sequence);
+        for (sequence, row) in rows {
+            tokens.extend(row.tokens.iter().map(|token| token.cast_signed()));
+            positions.extend((row.position..).take(row.tokens.len()).map(position));
+            sequences.extend(row.tokens.iter().map(|_| id(sequence)));
+            outputs.extend(row.tokens.iter().map(|_| 0));
+            if let Some(last) = outputs.last_mut() {
                 *last = i8::from(row.wants_logits);
             }
         }
-        self.counts.resize(self.tokens.len(), 1);
+        counts.resize(tokens.len(), 1);
+        for row in batch.rows().filter(|row| row.wants_logits) {
+            let sequence = id(sequence_of(row.slot));
+            let last = sequences.iter().rposition(|other| *other == sequence).expect("its row is there");
+            wanted.push(i32::try_from(last).unwrap_or(i32::MAX));
+        }
     }
 
     fn as_batch(&mut self) -> sys::llama_batch {
-        let Rows { tokens, positions, counts, sequences, lists, outputs } = self;
+        let Rows { tokens, positions, counts, sequences, lists, outputs, .. } = self;
         lists.clear();
         lists.extend(sequences.iter_mut().map(|sequence| &raw mut *sequence));
         sys::llama_batch {

@@ -149,3 +149,39 @@ fn what_has_been_idle_the_longest_is_taken_and_all_idle_can_be_let_go() {
     sequences.forget_all();
     assert_eq!(sequences.tokens_running(), 0);
 }
+
+#[test]
+fn sequences_that_run_are_neighbours_where_they_share_no_cells() {
+    let (mut sequences, mut cells) = (Sequences::new(6, false, 0), Cells::default());
+    for slot in 0..6 {
+        read(&mut sequences, &mut cells, slot, &[10 * slot + 1, 2, 3]);
+    }
+    // Ended in this order: by age alone the next two would be 4 and 0.
+    [4, 0, 1, 3, 5].into_iter().for_each(|slot| sequences.end(Slot(slot)));
+    let of = |sequences: &Sequences, slots: &[u32]| {
+        let mut numbers: Vec<u32> = slots.iter().map(|slot| sequences.of(Slot(*slot))).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    assert_eq!(of(&sequences, &[2]), [2]);
+    read(&mut sequences, &mut cells, 0, &[7, 7]);
+    read(&mut sequences, &mut cells, 1, &[8, 8]);
+    assert_eq!(of(&sequences, &[0, 1, 2]), [0, 1, 2], "1 ended before 3, and 0 before everybody left");
+    // A hole is filled before the row gets longer.
+    read(&mut sequences, &mut cells, 3, &[9, 9]);
+    sequences.end(Slot(0));
+    assert_eq!(of(&sequences, &[1, 2, 3]), [0, 2, 3]);
+    read(&mut sequences, &mut cells, 4, &[6, 6]);
+    assert_eq!(of(&sequences, &[1, 2, 3, 4]), [0, 1, 2, 3]);
+}
+
+#[test]
+fn what_is_known_is_found_wherever_it_lies() {
+    let (mut sequences, mut cells) = (Sequences::new(4, false, 0), Cells::default());
+    for slot in 0..4 {
+        read(&mut sequences, &mut cells, slot, &[10 * slot + 1, 2, 3]);
+    }
+    [3, 1].into_iter().for_each(|slot| sequences.end(Slot(slot)));
+    assert_eq!(read(&mut sequences, &mut cells, 1, &[31, 2, 3, 4]), 3);
+    assert_eq!(sequences.of(Slot(1)), 3);
+}
