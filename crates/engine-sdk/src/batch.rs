@@ -31,6 +31,7 @@ struct Span {
     start: usize,
     end: usize,
     wants_logits: bool,
+    chosen_by: Option<u32>,
     /// Of `Batch::tables`.
     first_table: usize,
 }
@@ -56,6 +57,9 @@ pub struct Row<'a> {
     pub tokens: &'a [u32],
     /// Whether the logits after the last of `tokens` are wanted. Rows without it may skip the output matrix.
     pub wants_logits: bool,
+    /// The one token of this row is not known yet, and 0 in `tokens`: it is what the step launched before chooses with the
+    /// draw of this number. Only of models that run ahead, see [`Model::launch`](crate::Model::launch).
+    pub chosen_by: Option<u32>,
     tables: &'a [TableSpan],
     blocks: &'a [BlockId],
 }
@@ -88,12 +92,39 @@ impl Batch {
     /// # Panics
     /// When `tokens` is empty or the slot has a row already: the caller's mistake.
     pub fn push(&mut self, slot: Slot, position: u32, tokens: &[u32], wants_logits: bool) {
+        self.push_row(slot, position, tokens, wants_logits, None);
+    }
+
+    /// Appends a row of the token that the step launched before chooses with its draw number `draw`. Its logits are wanted.
+    ///
+    /// # Panics
+    /// When the slot has a row already.
+    pub fn push_chosen(&mut self, slot: Slot, position: u32, draw: u32) {
+        self.push_row(slot, position, &[0], true, Some(draw));
+    }
+
+    fn push_row(
+        &mut self,
+        slot: Slot,
+        position: u32,
+        tokens: &[u32],
+        wants_logits: bool,
+        chosen_by: Option<u32>,
+    ) {
         assert!(!tokens.is_empty(), "a row without tokens");
         assert!(self.spans.iter().all(|s| s.slot != slot), "two rows for slot {}", slot.0);
         let start = self.tokens.len();
         self.tokens.extend_from_slice(tokens);
         let first_table = self.tables.len();
-        self.spans.push(Span { slot, position, start, end: self.tokens.len(), wants_logits, first_table });
+        self.spans.push(Span {
+            slot,
+            position,
+            start,
+            end: self.tokens.len(),
+            wants_logits,
+            chosen_by,
+            first_table,
+        });
     }
 
     /// The block tables of the row that was appended last, by group.
@@ -130,6 +161,7 @@ impl Batch {
                 position: s.position,
                 tokens: &self.tokens[s.start..s.end],
                 wants_logits: s.wants_logits,
+                chosen_by: s.chosen_by,
                 tables: &self.tables[s.first_table..last_table],
                 blocks: &self.blocks,
             }

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     Batch, Choice, Device, DeviceBytes, Draw, EngineInfo, Estimate, KvLayout, Logits, MemoryUse, ModelFiles,
-    ModelSpec, Progress, Sampler, Settings, Slot, Status, Tokenize, reason, scheduler::PREFILL_GAP_DEFAULT,
+    ModelSpec, Progress, Sampler, Sampling, Settings, Slot, Status, Tokenize, reason,
+    scheduler::PREFILL_GAP_DEFAULT,
 };
 
 /// An engine: what it is, where it can run, and how it loads a model.
@@ -119,6 +120,63 @@ pub trait Model: Send + 'static {
     ) -> Result<Vec<Result<Choice, Status>>, Status> {
         let _ = (batch, draws, sampler, progress);
         Err(Status::internal(reason::INTERNAL, "the engine says that it chooses tokens, and does not"))
+    }
+
+    /// Whether [`Model::launch`] and [`Model::collect`] are called instead of `forward` and `forward_and_choose`; asked once
+    /// after loading. Such a model chooses tokens on its device, and the next step is launched before the tokens of the one
+    /// before have come to the host, so that the device does not wait.
+    fn launches(&self) -> bool {
+        false
+    }
+
+    /// Whether the device chooses tokens by itself under `sampling`, whatever is beside them; asked at the submission of a
+    /// sequence, of models that launch. Where it does not, or where a choice depends on the tokens before (penalties, a
+    /// beginning that is given, `tokens_min`), the step behind is launched only when its tokens are known.
+    fn chooses_unaided(&self, sampling: &Sampling) -> bool {
+        let _ = sampling;
+        false
+    }
+
+    /// Launches a pass and the choice of a token for every row that wants logits, by the rules of [`Sampler`], behind what
+    /// was launched before. `draws` has one entry for each such row, in order. A row with
+    /// [`Row::chosen_by`](crate::Row::chosen_by) reads what that draw of the launch before chooses.
+    ///
+    /// At most two launches are not collected at a time. [`Model::end`] may come for a slot, and its blocks may go to others,
+    /// while a row of it is under way: what that row still writes has to come before what later launches write.
+    ///
+    /// # Errors
+    /// As `forward`; then nothing is under way any more.
+    fn launch(
+        &mut self,
+        batch: &Batch,
+        draws: &[Draw<'_>],
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Status> {
+        let _ = (batch, draws, progress);
+        Err(Status::internal(reason::INTERNAL, "the engine says that it launches steps, and does not"))
+    }
+
+    /// Waits for the oldest launch that was not collected, and answers what its draws chose. None: the device cannot choose
+    /// for this row; [`Model::logits`] has what it would have chosen from.
+    ///
+    /// # Errors
+    /// As `forward_and_choose`; then nothing is under way any more.
+    fn collect(
+        &mut self,
+        progress: &mut Progress<'_>,
+    ) -> Result<Vec<Option<Result<Choice, Status>>>, Status> {
+        let _ = progress;
+        Err(Status::internal(reason::INTERNAL, "the engine says that it launches steps, and does not"))
+    }
+
+    /// The logits for draw number `draw` of the step that was collected last, where that was answered with none. Nothing was
+    /// launched since.
+    ///
+    /// # Errors
+    /// As `forward`.
+    fn logits(&mut self, draw: usize, logits: &mut [f32]) -> Result<(), Status> {
+        let _ = (draw, logits);
+        Err(Status::internal(reason::INTERNAL, "the engine leaves choices to the SDK, and has no logits"))
     }
 
     /// What is in use now, for the operator.

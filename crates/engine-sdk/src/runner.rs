@@ -1,9 +1,10 @@
 //! A loaded model at work: sequences in, forward passes, tokens out. Joins model, tokenizer, scheduler and sampler.
 //!
-//! One step is plan, forward, sample, deliver, one after the other on the caller's thread. An engine that launches pass n
-//! while it delivers the tokens of n-1 needs another runner and no other scheduler: `plan` hands out a batch, `advance`
-//! takes tokens, and neither knows who chose them. A model that samples on its device says so ([`Model::chooses`]).
+//! One step is plan, forward, sample, deliver, one after the other on the caller's thread. A model that samples on its device
+//! says so ([`Model::chooses`]), and one that can be given the next step before the last one is done as well
+//! ([`Model::launches`]): then `ahead.rs` has the step.
 
+mod ahead;
 mod details;
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
@@ -53,6 +54,8 @@ pub struct Runner<M: Model> {
     /// `(rows that sample, vocabulary_size)`, kept from step to step. Empty where the model chooses.
     logits: Vec<f32>,
     model_chooses: bool,
+    model_launches: bool,
+    under_way: Option<ahead::UnderWay>,
 }
 
 /// What sampling needs to know of a sequence.
@@ -61,6 +64,8 @@ struct Sequence {
     history: History,
     stop: StopMatcher,
     begin_with: BeginWith,
+    /// The device needs nobody to choose its tokens.
+    unaided: bool,
 }
 
 impl<M: Model> Runner<M> {
@@ -84,6 +89,8 @@ impl<M: Model> Runner<M> {
             sampler: Sampler::new(known, spec.end_tokens.clone()),
             scheduler: Scheduler::new(limits),
             model_chooses: model.chooses(),
+            model_launches: model.launches(),
+            under_way: None,
             model,
             tokenizer,
             spec,
@@ -149,7 +156,8 @@ impl<M: Model> Runner<M> {
         let history = History::new(&prompt, &sampling);
         self.scheduler.submit(sequence, prompt, sampling.tokens_max, cache_salt)?;
         let stop = StopMatcher::new(sampling.stop.clone());
-        self.sequences.insert(sequence, Sequence { sampling, history, stop, begin_with });
+        let unaided = self.model.chooses_unaided(&sampling);
+        self.sequences.insert(sequence, Sequence { sampling, history, stop, begin_with, unaided });
         Ok(())
     }
 
@@ -170,6 +178,10 @@ impl<M: Model> Runner<M> {
         while let Some(ended) = self.scheduler.end_cancelled() {
             self.finish(ended, FinishReason::Cancelled, sink);
         }
+        if self.model_launches {
+            self.step_ahead(progress, sink).inspect_err(|_| self.fail_all())?;
+            return Ok(self.left());
+        }
         self.admit(sink);
         if self.scheduler.running() > 0 {
             let plan = self.plan(sink);
@@ -180,11 +192,20 @@ impl<M: Model> Runner<M> {
                 }
             }
         }
-        Ok(u32::try_from(self.scheduler.running() + self.scheduler.waiting()).unwrap_or(u32::MAX))
+        Ok(self.left())
+    }
+
+    /// Sequences that have not had their last event.
+    fn left(&self) -> u32 {
+        u32::try_from(self.scheduler.running() + self.scheduler.waiting()).unwrap_or(u32::MAX)
     }
 
     /// Ends every sequence without events, and gives all slots back to the model.
     pub fn fail_all(&mut self) {
+        if self.under_way.take().is_some() {
+            // What it says no longer matters: nobody is left to hear it.
+            let _ = self.model.collect(&mut Progress::new(&mut |_, _| true));
+        }
         self.sequences.clear();
         for ended in self.scheduler.fail_all() {
             if let Some(slot) = ended.slot {
@@ -235,19 +256,11 @@ impl<M: Model> Runner<M> {
         samples: &[Sample],
         progress: &mut Progress<'_>,
     ) -> Result<Vec<Result<Choice, Status>>, Status> {
-        let rows = u32::try_from(self.batch.len()).unwrap_or(u32::MAX);
-        self.counters.steps += 1;
-        self.counters.batch_sequences_max = self.counters.batch_sequences_max.max(rows);
+        self.count_step();
         // A host that wants everything to stop is heard even where the model never reports.
         progress.report(0, self.batch.tokens().len() as u64)?;
         let start = Instant::now();
-        let draws: Vec<Draw<'_>> = samples
-            .iter()
-            .map(|sample| {
-                let state = self.sequences.get(&sample.sequence).expect("what is planned is known");
-                draw(state, &self.spec, &*self.tokenizer, sample.position)
-            })
-            .collect();
+        let draws = draws(samples, &self.sequences, &self.spec, &*self.tokenizer);
         if self.model_chooses {
             let choices = self.model.forward_and_choose(&self.batch, &draws, &mut self.sampler, progress)?;
             self.scheduler.completed(start.elapsed());
@@ -262,12 +275,18 @@ impl<M: Model> Runner<M> {
         Ok(rows.map(|(logits, draw)| self.sampler.choose_for(logits, draw)).collect())
     }
 
+    fn count_step(&mut self) {
+        let rows = u32::try_from(self.batch.len()).unwrap_or(u32::MAX);
+        self.counters.steps += 1;
+        self.counters.batch_sequences_max = self.counters.batch_sequences_max.max(rows);
+    }
+
     fn deliver(&mut self, sample: Sample, choice: Result<Choice, Status>, sink: &mut dyn FnMut(&Event<'_>)) {
         let sequence = sample.sequence;
         let choice = match choice {
             Ok(choice) => choice,
             Err(status) => {
-                let ended = self.scheduler.fail(sequence).expect("it runs");
+                let ended = self.scheduler.fail(sequence).expect("what is planned is known");
                 self.forget(ended);
                 return sink(&Event { sequence, kind: EventKind::Failed(&status) });
             }
@@ -298,10 +317,26 @@ impl<M: Model> Runner<M> {
 
     fn forget(&mut self, ended: Ended) {
         self.sequences.remove(&ended.sequence);
+        if let Some(under_way) = &mut self.under_way {
+            under_way.ignore(ended.sequence);
+        }
         if let Some(slot) = ended.slot {
             self.model.end(slot);
         }
     }
+}
+
+fn draws<'s>(
+    samples: &[Sample],
+    sequences: &'s HashMap<SequenceId, Sequence>,
+    spec: &ModelSpec,
+    tokenizer: &dyn Tokenize,
+) -> Vec<Draw<'s>> {
+    let of = |sample: &Sample| {
+        let state = sequences.get(&sample.sequence).expect("what is planned is known");
+        draw(state, spec, tokenizer, sample.position)
+    };
+    samples.iter().map(of).collect()
 }
 
 /// What it takes to choose the next token of a sequence, which goes to `position`.

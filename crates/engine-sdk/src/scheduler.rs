@@ -11,6 +11,14 @@
 //! 4. [`Scheduler::completed`] when the forward pass has succeeded;
 //! 5. for every planned row that samples, [`Scheduler::advance`] or [`Scheduler::fail`].
 //!
+//! **Running ahead.** A device that chooses tokens itself need not wait for the host between steps. Its owner then calls
+//! [`Scheduler::launched`] right after a plan, plans the next step while that one is under way, and does
+//! [`Scheduler::paced`] and 5. when its tokens are there, before it plans a third. A row then reads a token that nobody
+//! knows yet ([`crate::Row::chosen_by`]). A sequence that turns out to have ended has had one row too many, which its
+//! owner ignores: its blocks are let go with all others, and what the device still writes there comes before whatever the
+//! next holder writes, because steps follow one another on the device. Nobody gives way, and nothing fails, for a token
+//! that may never be: such a row waits until it is known.
+//!
 //! **Order.** Sequences are admitted, and given blocks, in the order in which they were submitted. Whoever lacks a block takes
 //! those of the youngest; the youngest itself waits. So the oldest always moves, ends, and makes the next one the oldest:
 //! nobody starves. A sequence that gave way goes back to its place among the waiting, keeps its tokens, and reads them again
@@ -149,8 +157,10 @@ pub struct Scheduler {
     cancelled: VecDeque<SequenceId>,
     kv: Option<KvCache>,
     pace: Pace,
-    /// Rows that decode, and prompt tokens, of the step under way.
-    under_way: (u32, u32),
+    /// Rows that decode, and prompt tokens, of the step being planned.
+    planned: (u32, u32),
+    /// The same of the steps under way, the oldest first.
+    under_way: VecDeque<(u32, u32)>,
     counts: Counts,
 }
 
@@ -168,7 +178,8 @@ impl Scheduler {
             cancelled: VecDeque::new(),
             kv: limits.kv.clone().map(KvCache::new),
             pace: Pace::new(limits.prefill_gap),
-            under_way: (0, 0),
+            planned: (0, 0),
+            under_way: VecDeque::new(),
             counts: Counts::default(),
             limits,
         }
@@ -267,7 +278,7 @@ impl Scheduler {
         self.free.remove(&slot);
         self.waiting.remove(&sequence.arrival);
         self.running.insert(sequence.arrival, id);
-        sequence.place = Place::Running(Running { slot, kv, read: cached_tokens, planned: 0 });
+        sequence.place = Place::Running(Running::new(slot, kv, cached_tokens));
         let again = std::mem::replace(&mut sequence.started, true);
         self.counts.reused_blocks += u64::from(blocks);
         if !again {
@@ -351,13 +362,13 @@ impl Scheduler {
         if decoding > 0 {
             room = room.min(self.pace.chunk());
         }
-        self.under_way = (0, 0);
+        self.planned = (0, 0);
         for arrival in order {
             // It may have given way to an older one by now.
             let Some(&id) = self.running.get(&arrival) else { continue };
             let decodes = self.decodes(arrival);
             let wanted = if decodes { 1 } else { self.left(id).min(room) };
-            if wanted == 0 {
+            if wanted == 0 || self.ends_with_pending(id) {
                 continue;
             }
             let tokens = self.make_room(id, wanted, &mut plan);
@@ -365,9 +376,9 @@ impl Scheduler {
                 continue;
             }
             if decodes {
-                self.under_way.0 += 1;
+                self.planned.0 += 1;
             } else {
-                self.under_way.1 += tokens;
+                self.planned.1 += tokens;
                 room -= tokens;
             }
             let sequence = self.sequences.get_mut(&id).expect("what runs is known");
@@ -375,12 +386,17 @@ impl Scheduler {
             let Place::Running(running) = &mut sequence.place else { continue };
             running.planned = tokens;
             let end = running.read + tokens;
-            let samples = end == length;
-            let new = &sequence.tokens[running.read as usize..end as usize];
-            batch.push(running.slot, running.read, new, samples);
+            let samples = end == length + running.pending;
+            if running.pending > 0 {
+                batch.push_chosen(running.slot, running.read, running.pending_at);
+            } else {
+                let new = &sequence.tokens[running.read as usize..end as usize];
+                batch.push(running.slot, running.read, new, samples);
+            }
             if let Some(kv) = &running.kv {
                 batch.push_tables(kv.tables());
             }
+            running.samples = samples.then_some(plan.samples.len() as u32);
             if samples {
                 plan.samples.push(Sample { sequence: id, position: end });
             }
@@ -388,12 +404,20 @@ impl Scheduler {
         plan
     }
 
+    /// Whether the answer is as long as it may be with the token that is being chosen.
+    fn ends_with_pending(&self, id: SequenceId) -> bool {
+        let sequence = &self.sequences[&id];
+        let Place::Running(running) = &sequence.place else { return false };
+        running.pending > 0 && sequence.answered() + running.pending >= sequence.answer_max
+    }
+
     /// Whether it only reads the token that was chosen last.
     fn decodes(&self, arrival: u64) -> bool {
         let Some(sequence) = self.running.get(&arrival).and_then(|id| self.sequences.get(id)) else {
             return false;
         };
-        matches!(&sequence.place, Place::Running(r) if sequence.answered() > 0 && r.left(sequence.length()) == 1)
+        let Place::Running(running) = &sequence.place else { return false };
+        sequence.answered() + running.pending > 0 && running.left(sequence.length()) == 1
     }
 
     fn left(&self, id: SequenceId) -> u32 {
@@ -420,6 +444,9 @@ impl Scheduler {
                     return end - running.read;
                 }
                 end = (end - 1) / block_tokens * block_tokens;
+            }
+            if running.pending > 0 {
+                return 0;
             }
             let arrival = sequence.arrival;
             let youngest = *self.running.last_key_value().expect("at least this one runs").0;
@@ -459,28 +486,46 @@ impl Scheduler {
 
     /// The planned pass has succeeded and took so long: its rows are in the KV.
     pub fn completed(&mut self, took: Duration) {
-        let (decoding, prompt_tokens) = std::mem::take(&mut self.under_way);
-        self.pace.note(decoding, prompt_tokens, took);
-        for id in self.running.values() {
-            let sequence = self.sequences.get_mut(id).expect("what runs is known");
-            let Place::Running(running) = &mut sequence.place else { continue };
-            running.read += std::mem::take(&mut running.planned);
-            if let (Some(cache), Some(kv)) = (&mut self.kv, &mut running.kv) {
-                let block_tokens = cache.layout().block_tokens;
-                let whole = (running.read / block_tokens) as usize;
-                let chain = sequence.chain.up_to(whole, &sequence.tokens, block_tokens);
-                cache.commit(kv, chain, running.read);
+        self.launched();
+        self.paced(took);
+    }
+
+    /// The planned pass is under way: for all that comes behind it, its rows are in the KV.
+    pub fn launched(&mut self) {
+        self.under_way.push_back(std::mem::take(&mut self.planned));
+        let Scheduler { running, sequences, kv, .. } = self;
+        for id in running.values() {
+            let sequence = sequences.get_mut(id).expect("what runs is known");
+            let Place::Running(at) = &mut sequence.place else { continue };
+            at.read += std::mem::take(&mut at.planned);
+            if let Some(place) = at.samples.take() {
+                at.pending += 1;
+                at.pending_at = place;
             }
+            publish(kv, sequence);
         }
+    }
+
+    /// The oldest step under way has succeeded and took so long.
+    pub fn paced(&mut self, took: Duration) {
+        let (decoding, prompt_tokens) = self.under_way.pop_front().unwrap_or_default();
+        self.pace.note(decoding, prompt_tokens, took);
     }
 
     /// A token was chosen for a planned row. `stops`: it ends the sequence by what it is or spells.
     ///
     /// # Panics
-    /// When the sequence does not run.
+    /// When the sequence is not known.
     pub fn advance(&mut self, sequence: SequenceId, token: u32, stops: bool) -> Advance {
         let known = self.sequences.get_mut(&sequence).expect("only a planned sequence advances");
         known.tokens.push(token);
+        // It may have given way since: then it waits, and reads the token with all others.
+        if let Place::Running(running) = &mut known.place {
+            running.pending -= 1;
+            if running.read >= known.length() {
+                publish(&mut self.kv, known);
+            }
+        }
         let full = known.answered() >= known.answer_max;
         if !stops && !full {
             return Advance::Continues;
@@ -497,6 +542,7 @@ impl Scheduler {
     /// Everything has failed, waiting sequences included; in the order of submission. What is in the blocks is not trusted
     /// any more.
     pub fn fail_all(&mut self) -> Vec<Ended> {
+        self.under_way.clear();
         if let Some(kv) = &mut self.kv {
             kv.forget();
         }
@@ -546,6 +592,17 @@ impl Scheduler {
         };
         Some(Ended { sequence: known.id, slot, completion_tokens })
     }
+}
+
+/// Whole blocks of tokens that are known and read can be found by others.
+fn publish(kv: &mut Option<KvCache>, sequence: &mut Sequence) {
+    let length = sequence.length();
+    let (Some(cache), Place::Running(running)) = (kv, &mut sequence.place) else { return };
+    let Some(kv) = &mut running.kv else { return };
+    let block_tokens = cache.layout().block_tokens;
+    let sure = running.read.min(length);
+    let chain = sequence.chain.up_to((sure / block_tokens) as usize, &sequence.tokens, block_tokens);
+    cache.commit(kv, chain, sure);
 }
 
 #[cfg(test)]

@@ -36,10 +36,16 @@ pub(super) struct Running {
     pub slot: Slot,
     /// None where the model keeps its KV by itself.
     pub kv: Option<SequenceKv>,
-    /// Positions that are in the KV.
+    /// Positions that are in the KV, or will be when the steps under way are done.
     pub read: u32,
-    /// Positions more that the step under way reads.
+    /// Positions more that the step being planned reads.
     pub planned: u32,
+    /// The step being planned chooses a token behind them: as the so many-th of the step.
+    pub samples: Option<u32>,
+    /// Tokens behind the known ones that steps under way choose: at most two, and one when a step is planned.
+    pub pending: u32,
+    /// Where the last of them is among the samples of its step.
+    pub pending_at: u32,
 }
 
 impl Sequence {
@@ -65,8 +71,12 @@ impl Sequence {
 }
 
 impl Running {
-    /// Tokens it has still to read: 1 for a sequence that decodes.
+    pub fn new(slot: Slot, kv: Option<SequenceKv>, read: u32) -> Running {
+        Running { slot, kv, read, planned: 0, samples: None, pending: 0, pending_at: 0 }
+    }
+
+    /// Tokens it has still to read, those to come included: 1 for a sequence that decodes.
     pub fn left(&self, length: u32) -> u32 {
-        length - self.read
+        length + self.pending - self.read
     }
 }

@@ -39,6 +39,8 @@ pub enum Action {
 struct Known {
     salt: u8,
     tokens: Vec<u32>,
+    /// Chosen by the device in the step under way.
+    to_come: Option<u32>,
     prompt_tokens: usize,
     tokens_max: usize,
     slot: Option<Slot>,
@@ -65,11 +67,35 @@ pub struct Simulation {
     submitted: SequenceId,
     /// Positions that all sequences together could have: a bound of the steps left.
     work: usize,
+    /// The next step is launched before the tokens of the last one are told.
+    ahead: bool,
+    under_way: Option<Launched>,
+}
+
+/// A step whose tokens were not told yet.
+#[derive(Debug)]
+struct Launched {
+    /// By draw: the sequence, if it lives still, and what was chosen for it.
+    chosen: Vec<(Option<SequenceId>, u32)>,
+    stop: u64,
+    fail: u64,
+    took: Duration,
 }
 
 impl Simulation {
     pub fn new(limits: Limits) -> Simulation {
+        Simulation::with_owner(limits, false)
+    }
+
+    /// Of an owner that runs ahead.
+    pub fn ahead(limits: Limits) -> Simulation {
+        Simulation::with_owner(limits, true)
+    }
+
+    fn with_owner(limits: Limits, ahead: bool) -> Simulation {
         Simulation {
+            ahead,
+            under_way: None,
             scheduler: Scheduler::new(limits.clone()),
             limits,
             cells: HashMap::new(),
@@ -100,6 +126,7 @@ impl Simulation {
                 self.step(stop, fail, Duration::from_millis(u64::from(took_ms)));
             }
             Action::FailAll => {
+                self.under_way = None;
                 let ended: Vec<Ended> = self.scheduler.fail_all();
                 assert!(ended.is_sorted_by_key(|e| e.sequence), "not in the order of submission");
                 ended.into_iter().for_each(|e| self.ended(e));
@@ -144,7 +171,15 @@ impl Simulation {
                 let answer = if answer_max == 0 { room } else { room.min(usize::from(answer_max)) };
                 let tokens_max = prompt_tokens + answer;
                 self.work += tokens_max + 1;
-                let known = Known { salt, tokens, prompt_tokens, tokens_max, slot: None, cancelled: false };
+                let known = Known {
+                    salt,
+                    tokens,
+                    to_come: None,
+                    prompt_tokens,
+                    tokens_max,
+                    slot: None,
+                    cancelled: false,
+                };
                 self.known.insert(sequence, known);
             }
             Err(status) => {
@@ -160,6 +195,8 @@ impl Simulation {
         assert_eq!(ended.slot, known.slot);
         assert_eq!(ended.completion_tokens as usize, known.tokens.len() - known.prompt_tokens);
         assert!(!self.scheduler.contains(ended.sequence));
+        let chosen = self.under_way.iter_mut().flat_map(|step| &mut step.chosen);
+        chosen.filter(|c| c.0 == Some(ended.sequence)).for_each(|c| c.0 = None);
     }
 
     fn step(&mut self, stop: u64, fail: u64, took: Duration) {
@@ -186,29 +223,56 @@ impl Simulation {
             self.ended(ended);
         }
         if batch.is_empty() {
-            assert_eq!(self.scheduler.running(), 0, "something runs, and nothing is planned");
-            return;
+            let under_way = self.under_way.take();
+            assert!(
+                self.scheduler.running() == 0 || under_way.is_some(),
+                "something runs, and nothing is planned"
+            );
+            return under_way.into_iter().for_each(|step| self.tell(step));
         }
         assert!(batch.tokens().len() <= self.limits.batch_tokens_max as usize);
         let oldest = self.known.values().find_map(|k| k.slot).expect("a row has a slot");
-        assert!(batch.rows().any(|row| row.slot == oldest), "the oldest does not move");
+        let moves = batch.rows().any(|row| row.slot == oldest);
+        assert!(moves || self.under_way.is_some(), "the oldest does not move");
         let read = self.forward(&batch);
-        self.scheduler.completed(took);
         assert_eq!(plan.samples.len(), batch.logits_rows());
-        for (i, (sample, digest)) in plan.samples.into_iter().zip(read).enumerate() {
-            let known = &self.known[&sample.sequence];
-            assert_eq!(sample.position as usize, known.tokens.len());
-            if fail >> (i % 64) & 1 == 1 {
-                let ended = self.scheduler.fail(sample.sequence).expect("it runs");
+        self.scheduler.launched();
+        let mut chosen = Vec::new();
+        for (sample, digest) in plan.samples.into_iter().zip(read) {
+            let known = self.known.get_mut(&sample.sequence).expect("it lives");
+            assert_eq!(sample.position as usize, known.tokens.len() + usize::from(known.to_come.is_some()));
+            chosen.push((Some(sample.sequence), (digest % 50) as u32));
+        }
+        let last = self.under_way.replace(Launched { chosen, stop, fail, took });
+        last.into_iter().for_each(|step| self.tell(step));
+        // Of the step under way, or of the one just told.
+        let Some(step) = self.under_way.take_if(|_| !self.ahead) else {
+            for (sequence, token) in self.under_way.iter().flat_map(|step| &step.chosen) {
+                let known = sequence.as_ref().and_then(|s| self.known.get_mut(s));
+                known.into_iter().for_each(|known| known.to_come = Some(*token));
+            }
+            return;
+        };
+        self.tell(step);
+    }
+
+    /// The tokens of a step come to the host.
+    fn tell(&mut self, step: Launched) {
+        self.scheduler.paced(step.took);
+        for (i, (sequence, token)) in step.chosen.into_iter().enumerate() {
+            let Some(sequence) = sequence else { continue };
+            if step.fail >> (i % 64) & 1 == 1 {
+                let ended = self.scheduler.fail(sequence).expect("it lives");
                 self.ended(ended);
                 continue;
             }
-            self.choose(sample.sequence, (digest % 50) as u32, stop >> (i % 64) & 1 == 1);
+            self.choose(sequence, token, step.stop >> (i % 64) & 1 == 1);
         }
     }
 
     fn choose(&mut self, sequence: SequenceId, token: u32, stops: bool) {
         let known = self.known.get_mut(&sequence).expect("it lives");
+        known.to_come = None;
         known.tokens.push(token);
         let full = known.tokens.len() == known.tokens_max;
         match self.scheduler.advance(sequence, token, stops) {
@@ -246,9 +310,18 @@ impl Simulation {
                 self.known.iter().find(|(_, k)| k.slot == Some(row.slot)).expect("a row of a sequence");
             let start = row.position as usize;
             let end = start + row.tokens.len();
-            assert_eq!(row.tokens, &known.tokens[start..end], "sequence {id}");
-            assert_eq!(row.wants_logits, end == known.tokens.len());
-            let digests = digests(known.salt, &known.tokens[..end]);
+            let mut tokens = known.tokens.clone();
+            tokens.extend(known.to_come);
+            match row.chosen_by {
+                None => assert_eq!(row.tokens, &tokens[start..end], "sequence {id}"),
+                Some(draw) => {
+                    let chosen = &self.under_way.as_ref().expect("a step is under way").chosen;
+                    assert_eq!(chosen[draw as usize], (Some(*id), known.to_come.expect("a token to come")));
+                    assert_eq!((start, end), (known.tokens.len(), tokens.len()));
+                }
+            }
+            assert_eq!(row.wants_logits, end == tokens.len());
+            let digests = digests(known.salt, &tokens[..end]);
             if let Some(layout) = &self.limits.kv {
                 assert_eq!(row.tables(), layout.groups.len());
                 for (group, window) in layout.groups.iter().map(|g| g.window).enumerate() {
@@ -271,7 +344,7 @@ impl Simulation {
             }
             if row.wants_logits {
                 // Not of the salt: the same text has the same answer.
-                out.push(digests_of(0, &known.tokens[..end]));
+                out.push(digests_of(0, &tokens[..end]));
             }
         }
         out

@@ -392,11 +392,12 @@ proptest! {
         reserve_tokens in 0u32..20,
     ) {
         let limits = Limits { kv, reserve_tokens, ..limits(64, sequences_max, sequences_max + spare) };
-        let mut simulation = Simulation::new(limits);
-        for action in &actions {
-            simulation.act(action);
+        for mut simulation in [Simulation::new(limits.clone()), Simulation::ahead(limits)] {
+            for action in &actions {
+                simulation.act(action);
+            }
+            simulation.finish();
         }
-        simulation.finish();
     }
 
     /// What a sequence is given depends on itself alone: the simulated device chooses by the text.
