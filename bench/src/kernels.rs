@@ -92,6 +92,7 @@ impl Kind {
 /// The unit a kernel multiplies with; `None`: whatever the compiler took, or one that is not measured.
 fn unit(isa: Isa, activations: Activations) -> Option<Unit> {
     match (activations, isa) {
+        (_, Isa::Amx) => Some(Unit::AmxBf16),
         (Activations::Int8, Isa::Avx512 | Isa::Avx512Bf16) => Some(Unit::Avx512Vnni),
         (Activations::Int8, _) | (_, Isa::Scalar) => None,
         (_, Isa::Avx2) => Some(Unit::Avx2Fma),

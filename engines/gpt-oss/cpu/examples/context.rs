@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--rows" => rows = numbers(&value)?,
             "--format" => formats.retain(|f| value.split(',').any(|v| v == f.as_str())),
             "--isa" => {
-                isa = Isa::named(&value).ok_or("isa is scalar, avx2, avx512, avx512bf16 or neon")?;
+                isa = Isa::named(&value).ok_or("isa is scalar, avx2, avx512, avx512bf16, amx or neon")?;
             }
             _ => return Err(format!("{key} is not an option").into()),
         }

@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 _ => return Err("dense is bf16 or int8".into()),
             },
             "--isa" => {
-                isa = Isa::named(&value).ok_or("isa is scalar, avx2, avx512, avx512bf16 or neon")?;
+                isa = Isa::named(&value).ok_or("isa is scalar, avx2, avx512, avx512bf16, amx or neon")?;
             }
             "--activations" => {
                 activations = Activations::named(&value).ok_or("activations are bf16, f32 or int8")?;

@@ -55,8 +55,9 @@ impl Arithmetic {
     /// When the processor lacks `isa`.
     pub(crate) fn new(isa: Isa, format: KvFormat, pairs: bool) -> Arithmetic {
         assert!(isa.is_available(), "this processor has no {}", isa.as_str());
-        let wide = !matches!(isa, Isa::Scalar | Isa::Avx2);
-        Arithmetic { isa, format, pairs: pairs && wide && format == KvFormat::Bf16 && has_pairs() }
+        // Intel's pairs, which are there beside AMX, have half the rate of f32.
+        let gains = !matches!(isa, Isa::Scalar | Isa::Avx2 | Isa::Amx);
+        Arithmetic { isa, format, pairs: pairs && gains && format == KvFormat::Bf16 && has_pairs() }
     }
 
     /// Words of so many numbers of queries and weights.

@@ -14,6 +14,9 @@ use crate::math::sigmoid;
 /// An expert with at most so many visitors meets them without groups: of one of 16 most lanes would be empty, and a
 /// group costs what about seven vectors in f32 do.
 const FEW_VISITS: usize = 6;
+/// The same where a group is tiles and the few are quantized. Counted and not seen: at three visitors a block of 16 rows
+/// and 32 columns is some 60 cycles either way, most of them for bringing the weights into the form.
+const FEW_VISITS_TILES: usize = 3;
 
 /// Weights of the mixture of one layer.
 #[derive(Debug, Clone, Copy)]
@@ -66,23 +69,28 @@ pub(crate) fn mix(
     residual: &mut [f32],
 ) {
     let visits = route(compute, config, weights, tokens);
-    if let Some(tokens) = quantized {
-        return mix_quantized(compute, config, weights, tokens, &visits, residual);
-    }
-    match tokens {
-        Inputs::Quantized(_) => unreachable!("the router is bf16"),
-        Inputs::Split(tokens) => mix_split(compute, config, weights, tokens, &visits, residual),
-        Inputs::Rounded(tokens) => {
-            let (few, many): (Vec<&[Visit]>, Vec<&[Visit]>) =
-                visits.chunk_by(|a, b| a.expert == b.expert).partition(|visits| visits.len() <= FEW_VISITS);
-            if !few.is_empty() {
-                mix_split(compute, config, weights, &tokens.split(compute), &few.concat(), residual);
+    let rounded = match tokens {
+        Inputs::Rounded(rounded) if quantized.is_none() || compute.rounds_for_all() => Some(rounded),
+        _ => None,
+    };
+    let few_visits = if quantized.is_some() { FEW_VISITS_TILES } else { FEW_VISITS };
+    let (few, many): (Vec<&[Visit]>, Vec<&[Visit]>) = visits
+        .chunk_by(|a, b| a.expert == b.expert)
+        .partition(|visits| rounded.is_none() || visits.len() <= few_visits);
+    if !few.is_empty() {
+        let visits = few.concat();
+        match (quantized, tokens) {
+            (Some(tokens), _) => mix_quantized(compute, config, weights, tokens, &visits, residual),
+            (None, Inputs::Split(tokens)) => mix_split(compute, config, weights, tokens, &visits, residual),
+            (None, Inputs::Rounded(tokens)) => {
+                mix_split(compute, config, weights, &tokens.split(compute), &visits, residual);
             }
-            if !many.is_empty() {
-                let acts = activate_packed(compute, config, weights.gate_up, tokens, &many);
-                project_packed(compute, config, weights.down, &many, &acts, residual);
-            }
+            (None, Inputs::Quantized(_)) => unreachable!("the router is bf16"),
         }
+    }
+    if let (Some(tokens), false) = (rounded, many.is_empty()) {
+        let acts = activate_packed(compute, config, weights.gate_up, tokens, &many);
+        project_packed(compute, config, weights.down, &many, &acts, residual);
     }
 }
 
@@ -260,7 +268,7 @@ fn activate_packed(
         let (weights, bias) = gate_up.expert(expert);
         let bias: Vec<f32> = rows.clone().map(|row| bias.get(row)).collect();
         let packed = &packed[groups.start * width..groups.end * width];
-        bf16::multiply(weights.slice(rows), packed, |products| {
+        bf16::multiply(compute.isa, weights.slice(rows), packed, |products| {
             for group in products.groups() {
                 products.activate(group, &bias, swiglu, tile.row(groups.start + group));
             }
@@ -289,7 +297,7 @@ fn project_packed(
             let (weights, bias) = down.expert(visits[0].expert);
             let bias: Vec<f32> = columns.clone().map(|row| bias.get(row)).collect();
             let acts = &acts[first * act_words * GROUP..end * act_words * GROUP];
-            bf16::multiply(weights.slice(columns.clone()), acts, |products| {
+            bf16::multiply(compute.isa, weights.slice(columns.clone()), acts, |products| {
                 products.each_token(visits.len(), |i, products| {
                     let visit = visits[i];
                     for ((out, product), bias) in tile.row(visit.token).iter_mut().zip(products).zip(&bias) {

@@ -5,6 +5,9 @@
 //! meet the right activations. Lengths are rounded up to a multiple of 32 with zeros ([`split`]).
 
 #[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "instructions without intrinsics, on pointers")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "vector loads take pointers")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -39,17 +42,21 @@ pub enum Isa {
     Avx512,
     /// The same, and `vdpbf16ps` for activations that are rounded to bf16 ([`bf16`]).
     Avx512Bf16,
+    /// As `Avx512`, and AMX where several tokens meet weights: tiles of bf16 ([`bf16`]).
+    Amx,
     /// NEON, which every 64-bit Arm has.
     Neon,
 }
 
 impl Isa {
     /// All of them, the simplest first.
-    pub const ALL: [Isa; 5] = [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Neon];
+    pub const ALL: [Isa; 6] = [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx, Isa::Neon];
 
     /// The best of this processor.
     pub fn detect() -> Isa {
-        if Isa::Avx512Bf16.is_available() && bf16_is_fast() {
+        if Isa::Amx.is_available() {
+            Isa::Amx
+        } else if Isa::Avx512Bf16.is_available() && bf16_is_fast() {
             Isa::Avx512Bf16
         } else if Isa::Avx512.is_available() {
             Isa::Avx512
@@ -77,10 +84,13 @@ impl Isa {
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16 => Isa::Avx512.is_available() && is_x86_feature_detected!("avx512bf16"),
+            // What is not done in tiles takes the other's conversions.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => Isa::Avx512Bf16.is_available() && amx::state() == amx::Amx::Works,
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => false,
+            Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => false,
             #[cfg(not(target_arch = "aarch64"))]
             Isa::Neon => false,
         }
@@ -92,6 +102,7 @@ impl Isa {
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
             Isa::Avx512Bf16 => "avx512bf16",
+            Isa::Amx => "amx",
             Isa::Neon => "neon",
         }
     }
@@ -133,20 +144,21 @@ impl Activations {
     /// All of them.
     pub const ALL: [Activations; 3] = [Activations::Bf16, Activations::F32, Activations::Int8];
 
-    /// What they are with these kernels. Only [`Isa::Avx512Bf16`] gains by rounding them to bf16, and in the invariant
-    /// order a row has to be the same whether it is alone or not, as a quantized one is. NEON has no kernel for quantized
-    /// ones yet.
+    /// What they are with these kernels. Only [`Isa::Avx512Bf16`] and [`Isa::Amx`] gain by rounding them to bf16, and in
+    /// the invariant order a row has to be the same whether it is alone or not, as a quantized one is. NEON has no kernel
+    /// for quantized ones yet.
     pub fn with(self, isa: Isa, order: Order) -> Activations {
         match (self, isa, order) {
             (_, Isa::Neon, _) => Activations::F32,
-            (Activations::Int8, ..) | (_, Isa::Avx512Bf16, Order::Fastest) => self,
+            (Activations::Int8, ..) | (_, Isa::Avx512Bf16 | Isa::Amx, Order::Fastest) => self,
             _ => Activations::F32,
         }
     }
 
     /// Whether they may be rounded to bf16 where they meet bf16.
     pub(crate) fn rounds(self, isa: Isa, order: Order) -> bool {
-        self != Activations::F32 && isa == Isa::Avx512Bf16 && order == Order::Fastest
+        let gains = matches!(isa, Isa::Avx512Bf16 | Isa::Amx);
+        self != Activations::F32 && gains && order == Order::Fastest
     }
 
     pub fn as_str(self) -> &'static str {
@@ -247,14 +259,14 @@ pub fn multiply(
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => drive::<avx2::Kernel>(rows, vectors, out),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Avx512Bf16 => match order {
+        Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => match order {
             Order::Fastest => drive::<avx512::Kernel<false>>(rows, vectors, out),
             Order::Invariant => drive::<avx512::Kernel<true>>(rows, vectors, out),
         },
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => drive::<neon::Kernel>(rows, vectors, out),
         #[cfg(not(target_arch = "x86_64"))]
-        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => {
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => {
             unreachable!("asserted to be available above, for {order:?} too")
         }
         #[cfg(not(target_arch = "aarch64"))]

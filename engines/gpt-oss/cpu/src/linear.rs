@@ -41,6 +41,11 @@ impl Compute<'_> {
     pub(crate) fn quantizes(&self) -> bool {
         self.activations == Activations::Int8
     }
+
+    /// Whether many tokens that are rounded to bf16 are faster than quantized ones, whatever weights they meet.
+    pub(crate) fn rounds_for_all(&self) -> bool {
+        self.isa == Isa::Amx
+    }
 }
 
 /// Vectors of several tokens, ready to be multiplied.
@@ -69,7 +74,7 @@ impl Inputs {
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Inputs {
         let rounds = compute.activations.rounds(compute.isa, compute.order) && tokens >= ROUNDED_MIN;
-        if eight_bits && compute.quantizes() {
+        if eight_bits && compute.quantizes() && !(rounds && compute.rounds_for_all()) {
             Inputs::Quantized(QuantizedRows::made(compute, tokens, width, make))
         } else if rounds {
             Inputs::Rounded(RoundedRows::made(compute, tokens, width, make))
@@ -343,11 +348,14 @@ pub(crate) fn rows_shared(compute: Compute<'_>, rows: usize, row_bytes: usize, m
 pub(crate) fn panel_rows(compute: Compute<'_>, rows: usize, words: usize) -> usize {
     /// Kernels take six rows at a time, activations are made of four, and 16 are turned together.
     const MULTIPLE_OF: usize = 48;
+    /// Four tiles.
+    const MULTIPLE_OF_TILES: usize = 64;
     /// Products of more rows than that would take more memory than their weights.
     const ROWS_MAX: usize = 10 * MULTIPLE_OF;
-    let most = (PANEL_BYTES / (words * size_of::<u32>()) / MULTIPLE_OF * MULTIPLE_OF).min(ROWS_MAX);
-    let even = rows.div_ceil(compute.pool.threads() * TASKS_A_THREAD).next_multiple_of(MULTIPLE_OF);
-    even.clamp(MULTIPLE_OF, most.max(MULTIPLE_OF))
+    let multiple_of = if compute.isa == Isa::Amx { MULTIPLE_OF_TILES } else { MULTIPLE_OF };
+    let most = PANEL_BYTES / (words * size_of::<u32>()) / multiple_of * multiple_of;
+    let even = rows.div_ceil(compute.pool.threads() * TASKS_A_THREAD).next_multiple_of(multiple_of);
+    even.clamp(multiple_of, most.clamp(multiple_of, ROWS_MAX))
 }
 
 /// A matrix, and what is added to its products.
@@ -430,7 +438,7 @@ fn linear_packed(
     let columns = panel_rows(compute, rows, tokens.words());
     compute.pool.tiles(out, rows, &[count], columns, |tile| {
         for (start, weights, bias) in Affine::within(matrices, tile.columns()) {
-            bf16::multiply(weights, &tokens.packed, |products| {
+            bf16::multiply(compute.isa, weights, &tokens.packed, |products| {
                 products.each_token(count, |token, products| {
                     let out = &mut tile.row(token)[start..][..products.len()];
                     put(products, bias.as_deref(), add, out);

@@ -468,3 +468,6 @@ fn wanted_only(spans: &[Span<'_>], values: &[f32], width: usize) -> Vec<f32> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

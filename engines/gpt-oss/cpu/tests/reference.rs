@@ -111,22 +111,28 @@ fn check_shape(shape: &str, isa: Isa) {
 fn check_rounded(shape: &str) {
     const MEDIAN_MAX: f32 = 0.03;
     const RMS_MAX: f32 = 0.1;
-    let Some(model) = open_rounded(&root().join("tests/fixtures/gpt-oss").join(shape)) else { return };
-    let mut errors = compare(shape, &model);
-    errors.sort_by(f32::total_cmp);
-    let median = errors[errors.len() / 2];
-    let rms = (errors.iter().map(|e| e * e).sum::<f32>() / errors.len() as f32).sqrt();
-    assert!(median < MEDIAN_MAX && rms < RMS_MAX, "{shape}: median {median}, root mean square {rms}");
-    // Chunks of fewer than eight tokens are not.
-    assert!(errors.last().is_some_and(|largest| *largest > TOLERANCE), "{shape}: nothing was rounded");
+    for model in open_rounded(&root().join("tests/fixtures/gpt-oss").join(shape)) {
+        let isa = model.isa();
+        let mut errors = compare(shape, &model);
+        errors.sort_by(f32::total_cmp);
+        let median = errors[errors.len() / 2];
+        let rms = (errors.iter().map(|e| e * e).sum::<f32>() / errors.len() as f32).sqrt();
+        assert!(median < MEDIAN_MAX && rms < RMS_MAX, "{shape} {isa:?}: median {median}, rms {rms}");
+        // Chunks of fewer than eight tokens are not.
+        assert!(errors.last().is_some_and(|largest| *largest > TOLERANCE), "{shape}: nothing was rounded");
+    }
 }
 
-fn open_rounded(dir: &Path) -> Option<CpuModel> {
-    if !Isa::Avx512Bf16.is_available() {
-        println!("skipped: no {}", Isa::Avx512Bf16.as_str());
-        return None;
-    }
-    Some(open(dir, Isa::Avx512Bf16, 3).with_activations(Activations::Bf16))
+/// The model with each of the kernels that round.
+fn open_rounded(dir: &Path) -> impl Iterator<Item = CpuModel> {
+    let kernels = [Isa::Avx512Bf16, Isa::Amx].into_iter().filter(|isa| {
+        let there = isa.is_available();
+        if !there {
+            println!("skipped: no {}", isa.as_str());
+        }
+        there
+    });
+    kernels.map(move |isa| open(dir, isa, 3).with_activations(Activations::Bf16))
 }
 
 #[test]
@@ -328,8 +334,9 @@ fn the_demo_model_answers_as_recorded() {
 #[test]
 fn the_demo_model_answers_as_recorded_with_rounded_activations() {
     const ROUNDED_TOLERANCE: f32 = 0.3;
-    let Some(model) = open_rounded(&root().join("assets/demo-model")) else { return };
-    check_demo(&model, ROUNDED_TOLERANCE);
+    for model in open_rounded(&root().join("assets/demo-model")) {
+        check_demo(&model, ROUNDED_TOLERANCE);
+    }
 }
 
 #[test]

@@ -9,8 +9,10 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
+use super::amx;
+#[cfg(target_arch = "x86_64")]
 use super::avx512bf16 as vector;
-use super::{Rows, split_len};
+use super::{Isa, Rows, split_len};
 
 /// Tokens of a group.
 pub const GROUP: usize = 16;
@@ -79,8 +81,13 @@ pub fn pack(rows: &[&[u32]], out: &mut [u32]) {
 /// Multiplies all rows with all groups of `packed`; `each` gets the products, some groups at a time.
 ///
 /// # Panics
-/// When `packed` is not of whole groups, or the processor lacks `Isa::Avx512Bf16`.
-pub fn multiply(rows: Rows<'_>, packed: &[u32], mut each: impl FnMut(Products<'_>)) {
+/// When `packed` is not of whole groups, or the processor lacks `isa`, which is [`Isa::Amx`] or [`Isa::Avx512Bf16`].
+pub fn multiply(isa: Isa, rows: Rows<'_>, packed: &[u32], mut each: impl FnMut(Products<'_>)) {
+    let product: fn(Panel<'_>, &[u32], &mut [f32]) = match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx => amx::product,
+        _ => vector::product,
+    };
     let (count, words) = (rows.count(), words(rows.columns()));
     assert!(packed.len().is_multiple_of(words * GROUP), "packed tokens are whole groups");
     SCRATCH.with_borrow_mut(|Scratch { panel, products, turned }| {
@@ -96,7 +103,7 @@ pub fn multiply(rows: Rows<'_>, packed: &[u32], mut each: impl FnMut(Products<'_
         for (block, packed) in packed.chunks(BLOCK_GROUPS * words * GROUP).enumerate() {
             let stride = packed.len() / words;
             products.resize(count * stride, 0.0);
-            vector::product(Panel { bytes, rows: count, words }, packed, products);
+            product(Panel { bytes, rows: count, words }, packed, products);
             each(Products { first: block * BLOCK_GROUPS, rows: count, stride, values: products, turned });
         }
     });

@@ -187,7 +187,7 @@ pub fn multiply(
         // NEON's are not asked for: see `Activations::with`.
         Isa::Scalar | Isa::Neon => drive::<scalar::Kernel>(rows, &vectors, out),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Avx512Bf16 if avx512vnni::is_available() => {
+        Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx if avx512vnni::is_available() => {
             if order == Order::Fastest && vectors.len() >= PANELS_MIN {
                 panel::multiply(rows, &vectors, out);
             } else {
@@ -195,9 +195,9 @@ pub fn multiply(
             }
         }
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => drive::<avx2::Kernel>(rows, &vectors, out),
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => drive::<avx2::Kernel>(rows, &vectors, out),
         #[cfg(not(target_arch = "x86_64"))]
-        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => {
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => {
             unreachable!("asserted to be available above, for {order:?} too")
         }
     }

@@ -7,6 +7,11 @@ use crate::int8::{SCALE_COLUMNS, encode_row, numbers_bytes, scales_bytes};
 use crate::kernel::Isa;
 use crate::kernel::tests::noise;
 
+/// Those that multiply so.
+fn kernels() -> impl Iterator<Item = Isa> {
+    [Isa::Avx512Bf16, Isa::Amx].into_iter().filter(|isa| isa.is_available())
+}
+
 fn available() -> bool {
     let there = Isa::Avx512Bf16.is_available();
     if !there {
@@ -43,14 +48,22 @@ fn packed(rows: &[Vec<u32>]) -> Vec<u32> {
 fn check(rows: Rows<'_>, weights: &[f32], tokens: usize) {
     let (columns, count) = (rows.columns(), rows.count());
     let inputs = rounded_rows(columns, tokens);
-    let mut out = vec![f32::NAN; tokens * count];
-    multiply(rows, &packed(&inputs), |products| {
-        products.each_token(tokens, |token, products| {
-            let out = &mut out[token * count..][..count];
-            assert!(out[0].is_nan(), "written twice");
-            out.copy_from_slice(products);
+    let packed = packed(&inputs);
+    for isa in kernels() {
+        let mut out = vec![f32::NAN; tokens * count];
+        multiply(isa, rows, &packed, |products| {
+            products.each_token(tokens, |token, products| {
+                let out = &mut out[token * count..][..count];
+                assert!(out[0].is_nan(), "written twice");
+                out.copy_from_slice(products);
+            });
         });
-    });
+        check_products(isa, rows, weights, &inputs, &out);
+    }
+}
+
+fn check_products(isa: Isa, rows: Rows<'_>, weights: &[f32], inputs: &[Vec<u32>], out: &[f32]) {
+    let (columns, count, tokens) = (rows.columns(), rows.count(), inputs.len());
     for (input, out) in inputs.iter().zip(out.chunks_exact(count)) {
         let input = plain(input);
         for (row, (weights, got)) in weights.chunks_exact(columns).zip(out).enumerate() {
@@ -58,7 +71,7 @@ fn check(rows: Rows<'_>, weights: &[f32], tokens: usize) {
             let bound = (columns + 2) as f64 * f64::from(f32::EPSILON) * terms().map(f64::abs).sum::<f64>();
             let exact = terms().sum::<f64>();
             let close = (f64::from(*got) - exact).abs() <= bound;
-            assert!(close, "({count} x {columns}) x {tokens}, row {row}: {got}, not {exact}");
+            assert!(close, "{isa:?} ({count} x {columns}) x {tokens}, row {row}: {got}, not {exact}");
         }
     }
 }
@@ -207,11 +220,11 @@ fn activations_of_every_rest_of_groups() {
     let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
     let weights: Vec<f32> = numbers.iter().map(|n| bf16_to_f32(*n)).collect();
     let bias: Vec<f32> = noise(8).take(count).collect();
-    for tokens in [1, 16, 17, 40, 64, 65, 100, 150] {
+    for (isa, tokens) in kernels().flat_map(|isa| [1, 16, 17, 40, 64, 65, 100, 150].map(|t| (isa, t))) {
         let inputs = rounded_rows(columns, tokens);
         let packed = packed(&inputs);
         let mut acts = vec![u32::MAX; packed.len() / words(columns) * count / 4];
-        multiply(Rows::Bf16 { bytes: &bytes, columns }, &packed, |products| {
+        multiply(isa, Rows::Bf16 { bytes: &bytes, columns }, &packed, |products| {
             for group in products.groups() {
                 let out = &mut acts[group * count / 4 * GROUP..][..count / 4 * GROUP];
                 products.activate(group, &bias, swiglu, out);
@@ -231,7 +244,10 @@ fn activations_of_every_rest_of_groups() {
                 let exact = gate / (1.0 + (-f64::from(swiglu.alpha) * gate).exp()) * (up + 1.0);
                 let word = acts[(token / GROUP * count / 4 + act / 2) * GROUP + token % GROUP];
                 let got = f64::from(bf16_to_f32((word >> (act % 2 * 16)) as u16));
-                assert!((got - exact).abs() <= exact.abs() / 256.0 + 1e-5, "{tokens}: {got}, not {exact}");
+                assert!(
+                    (got - exact).abs() <= exact.abs() / 256.0 + 1e-5,
+                    "{isa:?} {tokens}: {got}, not {exact}"
+                );
             }
         }
     }
