@@ -11,7 +11,8 @@
 //! **Never seen on Intel hardware.** Tests run the same machine code: where the processor lacks these instructions, each
 //! is trapped and carried out by Intel's published operation ([`emulated`]). How fast it is nobody knows.
 
-#[cfg(test)]
+// Signals of other systems were never tried.
+#[cfg(all(test, target_os = "linux"))]
 mod emulated;
 mod tiles;
 
@@ -42,7 +43,7 @@ pub(super) fn state() -> Amx {
     static STATE: OnceLock<Amx> = OnceLock::new();
     *STATE.get_or_init(|| {
         let there = has_tiles();
-        #[cfg(test)]
+        #[cfg(all(test, target_os = "linux"))]
         let there = there || emulated::install();
         if !there {
             Amx::Absent

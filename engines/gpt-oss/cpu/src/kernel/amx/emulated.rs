@@ -34,7 +34,6 @@ pub(super) fn is_configured() -> bool {
     MACHINE.with(|machine| unsafe { (*machine.get()).is_configured })
 }
 
-#[cfg(target_os = "linux")]
 mod handler {
     use super::{MACHINE, decode};
 
@@ -87,14 +86,4 @@ mod handler {
     }
 }
 
-/// Signals of other systems were never tried.
-#[cfg(not(target_os = "linux"))]
-mod handler {
-    pub(super) fn install() -> bool {
-        let _ = (super::decode::decode, super::Machine::run, &super::MACHINE);
-        false
-    }
-}
-
-#[cfg(test)]
 mod tests;

@@ -74,6 +74,7 @@ fn many_columns() {
 }
 
 /// A thread that has done its work has no tiles: neither configured, nor in what the system saves.
+#[cfg(target_os = "linux")]
 #[test]
 fn tiles_are_released() {
     if state() != Amx::Works {
