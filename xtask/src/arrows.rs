@@ -84,9 +84,9 @@ const ROOMS: &[Room] = &[
     // Puts its faults in front of the SDK's table.
     room("fault", &["engine-sdk", "engine-abi"]),
     room("gpt-oss-model", &["model-formats"]),
-    room("gpt-oss-wgpu", &["gpt-oss-model", "model-formats"]),
     tested("gpt-oss-cpu", &["gpt-oss-model", "model-formats"], &["gpt-oss-synth"]),
-    // Chooses tokens on the device, as the SDK's sampler does.
+    // Both choose tokens on the device, as the SDK's sampler does.
+    room("gpt-oss-wgpu", &["engine-sdk", "gpt-oss-model", "model-formats"]),
     room("gpt-oss-cuda", &["engine-sdk", "gpt-oss-model", "model-formats"]),
     room("gpt-oss-cuda-check", &["engine-sdk", "gpt-oss-cpu", "gpt-oss-cuda", "gpt-oss-model"]),
     tested(

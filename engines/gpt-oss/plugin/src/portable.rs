@@ -5,7 +5,7 @@ mod model;
 
 use engine_sdk::{
     Device, DeviceBytes, DeviceNeed, Estimate, KvGroup, KvLayout, KvMemory, ModelFiles, Progress, Settings,
-    Status, StatusCode, log, reason,
+    Status, StatusCode, Tokenize, log, reason,
 };
 use gpt_oss_model::GptOssConfig;
 use gpt_oss_wgpu::plan::unsupported;
@@ -164,8 +164,9 @@ pub(crate) fn load(
     // Nobody knows what is free: without a grant the device says when it has no more.
     let granted = budget.iter().find(|b| b.device == id).map_or(u64::MAX, |b| b.bytes);
     let bounds = fit(config, &asked, adapter.buffer_max.min(adapter.binding_max), granted)?;
-    let loaded =
-        WgpuModel::load(adapter, config, &store, bounds, |done| progress.report(done.min(total), total));
+    let loaded = WgpuModel::load(adapter, config, &store, bounds, &known(&tokenizer, config), |done| {
+        progress.report(done.min(total), total)
+    });
     let model = loaded.map_err(ended)?;
     log::info(format_args!(
         "{}: {id} ({name}), context {}, {} sequences, {} blocks of KV, {} bytes in all",
@@ -177,6 +178,11 @@ pub(crate) fn load(
     ));
     progress.report(total, total)?;
     Ok(WgpuGptOss::new(model, tokenizer, store.end_tokens().to_vec()))
+}
+
+/// Of each token of the vocabulary, whether the tokenizer has it.
+fn known(tokenizer: &impl Tokenize, config: &GptOssConfig) -> Vec<bool> {
+    (0..config.vocabulary as u32).map(|id| tokenizer.piece(id).is_some()).collect()
 }
 
 /// As many blocks as all sequences can want, or as there is room for, but enough for one.

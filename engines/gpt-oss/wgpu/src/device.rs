@@ -68,7 +68,7 @@ impl Memory {
 }
 
 /// A kernel at work.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     pub kernel: &'static str,
     /// Workgroups.
@@ -297,19 +297,19 @@ impl Gpu {
         self.check()
     }
 
-    /// Waits for everything that was launched before, and copies words from the beginning of a buffer.
+    /// Waits for everything that was launched before, and copies words of a buffer, from the word `first` on.
     ///
     /// # Errors
     /// The device, or something launched before, has failed.
     ///
     /// # Panics
     /// When the buffer has fewer.
-    pub fn download(&mut self, from: Memory, words: &mut [u32]) -> Result<(), DeviceError> {
+    pub fn download(&mut self, from: Memory, first: usize, words: &mut [u32]) -> Result<(), DeviceError> {
         if words.is_empty() {
             return self.wait();
         }
-        let bytes = words.len() as u64 * WORD_BYTES;
-        assert!(bytes <= from.bytes, "a download from behind the end of a buffer");
+        let (begin, bytes) = (first as u64 * WORD_BYTES, words.len() as u64 * WORD_BYTES);
+        assert!(begin + bytes <= from.bytes, "a download from behind the end of a buffer");
         let buffer = match self.read_back.take().filter(|b| b.size() >= bytes) {
             Some(buffer) => buffer,
             None => self.create(
@@ -319,7 +319,7 @@ impl Gpu {
             )?,
         };
         let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        encoder.copy_buffer_to_buffer(&self.memory[from.number], 0, &buffer, 0, bytes);
+        encoder.copy_buffer_to_buffer(&self.memory[from.number], begin, &buffer, 0, bytes);
         self.queue.submit([encoder.finish()]);
         let (told, hears) = mpsc::channel();
         buffer.map_async(wgpu::MapMode::Read, 0..bytes, move |result| {
@@ -340,6 +340,22 @@ impl Gpu {
         drop(view);
         buffer.unmap();
         self.read_back = Some(buffer);
+        Ok(())
+    }
+
+    /// As [`Gpu::download`], of numbers.
+    ///
+    /// # Errors
+    /// As `download`.
+    ///
+    /// # Panics
+    /// As `download`.
+    pub fn download_f32(&mut self, from: Memory, first: usize, to: &mut [f32]) -> Result<(), DeviceError> {
+        let mut words = vec![0; to.len()];
+        self.download(from, first, &mut words)?;
+        for (number, word) in to.iter_mut().zip(words) {
+            *number = f32::from_bits(word);
+        }
         Ok(())
     }
 

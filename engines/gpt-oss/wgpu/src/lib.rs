@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`adapters`] (what there is), [`device`] (memory and launches), [`shaders`] (the kernels' text), [`ops`]
 //! (what each kernel computes, and a check of it), [`plan`] (what lies where), [`step`] (what a step tells the kernels),
-//! [`model`] (the forward pass).
+//! [`model`] (the forward pass), [`measure`] (how fast each kernel is).
 //!
 //! **Invariant:** no unsafe. Kernels keep the checks of bounds that wgpu adds.
 
@@ -10,6 +10,7 @@
 
 pub mod adapters;
 pub mod device;
+pub mod measure;
 pub mod model;
 pub mod ops;
 pub mod plan;

@@ -2,6 +2,9 @@
 
 mod load;
 
+use std::time::{Duration, Instant};
+
+use engine_sdk::{Choice, Draw, Status};
 use gpt_oss_model::GptOssConfig;
 use gpt_oss_model::rope::Rotation;
 
@@ -14,6 +17,7 @@ use crate::ops::linear::Linear;
 use crate::ops::rmsnorm::RmsNorm;
 use crate::ops::rope_kv::RopeKv;
 use crate::ops::route::Route;
+use crate::ops::sample::{self, Requests, Sample};
 use crate::plan::{Bounds, EndWeights, KvGroups, LayerWeights, Workspace};
 use crate::step::Step;
 
@@ -32,7 +36,10 @@ pub struct WgpuModel {
     workspace: Workspace<Memory>,
     /// Of each place of a group.
     kv: Vec<Memory>,
-    dispatches: usize,
+    /// Launches of the last pass.
+    last: Vec<Launch>,
+    /// What the processor took to make and submit them.
+    encoding: Duration,
 }
 
 /// The blocks of one group of one sequence: block `i` holds the positions from `(first + i) * BLOCK_TOKENS` on.
@@ -74,9 +81,27 @@ impl WgpuModel {
         &self.gpu
     }
 
+    pub(crate) fn gpu_mut(&mut self) -> &mut Gpu {
+        &mut self.gpu
+    }
+
+    /// The largest tensor.
+    pub(crate) fn largest(&self) -> Memory {
+        self.ends.head
+    }
+
     /// Launches of the last step.
     pub fn dispatches(&self) -> usize {
-        self.dispatches
+        self.last.len()
+    }
+
+    pub(crate) fn last_step(&self) -> &[Launch] {
+        &self.last
+    }
+
+    /// What the processor took to bring the launches of the last step on their way.
+    pub fn encoding(&self) -> Duration {
+        self.encoding
     }
 
     /// Runs the tokens of all spans through the model, stores their keys and values, and writes the logits of the spans
@@ -97,12 +122,61 @@ impl WgpuModel {
         &mut self,
         spans: &[Span<'_>],
         logits: &mut [f32],
+        each_layer: impl FnMut(u64, u64) -> Result<(), E>,
+    ) -> Result<(), LoadError<E>> {
+        let wanted = spans.iter().filter(|span| span.wants_logits).count();
+        assert_eq!(logits.len(), wanted * self.config.vocabulary, "logits of another size");
+        self.pass(spans, None, each_layer)?;
+        Ok(self.gpu.download_f32(self.workspace.logits, 0, logits)?)
+    }
+
+    /// As [`WgpuModel::forward`], and chooses a token for each span that wants logits, in the same pass: `draws` has one
+    /// entry for each of them, and only what was chosen is read back. None where the SDK has to choose, from
+    /// [`WgpuModel::logits`].
+    ///
+    /// # Errors
+    /// As `forward`; and inside, of a single row, as [`engine_sdk::Sampler::choose`].
+    ///
+    /// # Panics
+    /// As `forward`, and when there are more or fewer draws.
+    pub fn choose<E>(
+        &mut self,
+        spans: &[Span<'_>],
+        draws: &[Draw<'_>],
+        end_tokens: &[u32],
+        each_layer: impl FnMut(u64, u64) -> Result<(), E>,
+    ) -> Result<Vec<Option<Result<Choice, Status>>>, LoadError<E>> {
+        let wanted = spans.iter().filter(|span| span.wants_logits).count();
+        assert_eq!(draws.len(), wanted, "a draw for each row that wants logits");
+        let requests = Requests::of(draws, end_tokens, self.config.vocabulary);
+        self.pass(spans, Some(&requests), each_layer)?;
+        let mut words = vec![0; draws.len() * sample::ANSWER_WORDS];
+        self.gpu.download(self.workspace.answers, 0, &mut words)?;
+        Ok(requests.answers(&words, draws))
+    }
+
+    /// The logits of one of the rows of the last pass that wanted them, in their order.
+    ///
+    /// # Errors
+    /// The device has failed.
+    ///
+    /// # Panics
+    /// When `logits` is not as long as the vocabulary.
+    pub fn logits(&mut self, row: usize, logits: &mut [f32]) -> Result<(), DeviceError> {
+        assert_eq!(logits.len(), self.config.vocabulary, "logits of another size");
+        self.gpu.download_f32(self.workspace.logits, row * self.config.vocabulary, logits)
+    }
+
+    fn pass<E>(
+        &mut self,
+        spans: &[Span<'_>],
+        requests: Option<&Requests>,
         mut each_layer: impl FnMut(u64, u64) -> Result<(), E>,
     ) -> Result<(), LoadError<E>> {
+        let mut begun = Instant::now();
         let step = Step::of(&self.rotation, self.groups.windows.len(), spans);
         assert!(step.tokens <= self.bounds.batch_tokens_max, "more tokens than the bounds say");
         assert!(spans.len() <= self.bounds.sequences_max, "more sequences than the bounds say");
-        assert_eq!(logits.len(), step.wanted.1 * self.config.vocabulary, "logits of another size");
         assert!(
             spans.iter().flat_map(|s| s.tokens).all(|&t| (t as usize) < self.config.vocabulary),
             "a token is beyond the vocabulary"
@@ -110,38 +184,47 @@ impl WgpuModel {
         self.gpu.upload(self.workspace.step, 0, &step.bytes())?;
         let reads_prompts = step.tiles.1 > 0;
         let total = self.layers.len() as u64 + 1;
+        self.last.clear();
+        self.encoding = Duration::ZERO;
         let mut launches = vec![self.embed(&step)];
-        self.dispatches = 0;
         for layer in 0..self.layers.len() {
             self.layer(&step, layer, &mut launches);
             if reads_prompts {
                 self.run(&mut launches)?;
+                self.encoding += begun.elapsed();
                 self.gpu.wait()?;
                 each_layer(layer as u64 + 1, total).map_err(LoadError::Stopped)?;
+                begun = Instant::now();
             }
         }
         if step.wanted.1 > 0 {
             self.head(&step, &mut launches);
+            if let Some(requests) = requests {
+                self.gpu.upload(self.workspace.sample_requests, 0, &requests.bytes())?;
+                launches.extend(self.sample().launches(requests));
+            }
         }
         self.run(&mut launches)?;
-        self.read_logits(logits)?;
+        self.encoding += begun.elapsed();
         each_layer(total, total).map_err(LoadError::Stopped)
     }
 
     fn run(&mut self, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
-        self.dispatches += launches.len();
         self.gpu.run(launches)?;
-        launches.clear();
+        self.last.append(launches);
         Ok(())
     }
 
-    fn read_logits(&mut self, logits: &mut [f32]) -> Result<(), DeviceError> {
-        let mut words = vec![0; logits.len()];
-        self.gpu.download(self.workspace.logits, &mut words)?;
-        for (logit, word) in logits.iter_mut().zip(words) {
-            *logit = f32::from_bits(word);
+    fn sample(&self) -> Sample {
+        let work = &self.workspace;
+        Sample {
+            logits: work.logits.whole(),
+            constants: work.sample_constants.whole(),
+            requests: work.sample_requests.whole(),
+            state: work.sample_state.whole(),
+            answers: work.answers.whole(),
+            vocabulary: self.config.vocabulary,
         }
-        Ok(())
     }
 
     fn embed(&self, step: &Step) -> Launch {

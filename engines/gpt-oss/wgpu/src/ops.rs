@@ -5,9 +5,11 @@ pub mod attention;
 pub mod embed;
 pub mod experts;
 pub mod linear;
+pub mod peak;
 pub mod rmsnorm;
 pub mod rope_kv;
 pub mod route;
+pub mod sample;
 
 use crate::device::{Gpu, Memory, Slice};
 use crate::testing::Failure;
@@ -40,8 +42,9 @@ pub struct Operator {
     pub check: fn(&mut Gpu, Size, u64) -> Result<(), Failure>,
 }
 
-/// In the order of a pass.
+/// In the order of a pass, behind what a device can do at most.
 pub const OPERATORS: &[Operator] = &[
+    Operator { name: "peak", check: peak::check },
     Operator { name: "embed", check: embed::check },
     Operator { name: "rmsnorm", check: rmsnorm::check },
     Operator { name: "linear_gemv", check: linear::check_gemv },
@@ -53,6 +56,7 @@ pub const OPERATORS: &[Operator] = &[
     Operator { name: "experts_gemv", check: experts::check_gemv },
     Operator { name: "experts_tile", check: experts::check_tile },
     Operator { name: "experts_combine", check: experts::check_combine },
+    Operator { name: "sample", check: sample::check },
 ];
 
 /// A tensor that may begin anywhere in a buffer.
@@ -85,7 +89,7 @@ impl Tensor {
 }
 
 /// A number below 2^32, as kernels take them.
-fn word(number: usize) -> u32 {
+pub(crate) fn word(number: usize) -> u32 {
     u32::try_from(number).expect("sizes are far below 2^32")
 }
 

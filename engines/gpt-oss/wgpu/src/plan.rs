@@ -3,7 +3,7 @@
 use gpt_oss_model::{Attention, GptOssConfig};
 
 use crate::device::buffer_bytes;
-use crate::ops::attention;
+use crate::ops::{attention, sample};
 
 /// Positions of a block of the KV; the kernels have the same number.
 pub const BLOCK_TOKENS: usize = 64;
@@ -68,13 +68,23 @@ pub(crate) const KV: &str = "keys and values";
 
 /// Why this model has no kernels; none when it has.
 pub fn unsupported(config: &GptOssConfig) -> Option<String> {
-    let GptOssConfig { head_dim, heads, kv_heads, hidden, intermediate, experts, experts_per_token, .. } =
-        *config;
+    let GptOssConfig {
+        head_dim,
+        heads,
+        kv_heads,
+        hidden,
+        intermediate,
+        experts,
+        experts_per_token,
+        vocabulary,
+        ..
+    } = *config;
     let at_most = [
         ("numbers of a head", head_dim, HEAD_DIM_MAX),
         ("query heads for each key", heads / kv_heads, GROUP_MAX),
         ("experts", experts, EXPERTS_MAX),
         ("experts for each token", experts_per_token, CHOSEN_MAX),
+        ("tokens of the vocabulary", vocabulary, sample::VOCABULARY_MAX),
     ];
     if let Some((what, has, most)) = at_most.into_iter().find(|(_, has, most)| has > most) {
         return Some(format!("{what}: the model has {has}, and the kernels are for up to {most}"));
@@ -231,6 +241,11 @@ buffers! {
         y,
         /// (S, vocabulary)
         logits,
+        /// What kernels that choose tokens work with: see `sample.wgsl`. u32.
+        sample_constants,
+        sample_requests,
+        sample_state,
+        answers,
     }
 }
 
@@ -293,6 +308,10 @@ impl Workspace<u64> {
             act: words(tokens * chosen * intermediate),
             y: words(tokens * chosen * hidden),
             logits: words(rows * config.vocabulary),
+            sample_constants: words(sample::constants_words(config.vocabulary)),
+            sample_requests: words(rows * sample::ROW_WORDS + sample::CHANGES_MAX * sample::CHANGE_WORDS),
+            sample_state: words(rows * sample::STATE_WORDS),
+            answers: words(rows * sample::ANSWER_WORDS),
         }
     }
 }

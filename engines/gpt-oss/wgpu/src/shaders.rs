@@ -2,6 +2,7 @@
 
 use gpt_oss_model::GptOssConfig;
 
+use crate::ops::sample::MOST_LIKELY_MAX;
 use crate::plan::CHOSEN_MAX;
 
 const COMMON: &str = include_str!("../kernels/common.wgsl");
@@ -26,7 +27,8 @@ pub struct Kernel {
     pub name: &'static str,
     /// The function in its text; two kernels can be made of one text.
     pub entry: &'static str,
-    text: &'static str,
+    /// What several texts begin with, and its own.
+    text: [&'static str; 2],
     /// Constants that set it apart from others of the same text.
     constants: &'static str,
 }
@@ -39,14 +41,28 @@ macro_rules! kernel {
         Kernel {
             name: $name,
             entry: $file,
-            text: include_str!(concat!("../kernels/", $file, ".wgsl")),
+            text: ["", include_str!(concat!("../kernels/", $file, ".wgsl"))],
             constants: $constants,
+        }
+    };
+    // One that begins with the text of another file.
+    ($name:literal behind $file:literal) => {
+        Kernel {
+            name: $name,
+            entry: $name,
+            text: [
+                include_str!(concat!("../kernels/", $file, ".wgsl")),
+                include_str!(concat!("../kernels/", $name, ".wgsl")),
+            ],
+            constants: "",
         }
     };
 }
 
-/// In the order of a pass.
+/// In the order of a pass, behind what a device can do at most.
 pub const KERNELS: &[Kernel] = &[
+    kernel!("peak_read"),
+    kernel!("peak_multiply"),
     kernel!("embed"),
     kernel!("rmsnorm"),
     kernel!("linear_gemv_1", "linear_gemv", "const TOKENS = 1u;"),
@@ -63,17 +79,21 @@ pub const KERNELS: &[Kernel] = &[
     kernel!("experts_up_tile", "experts_tile", "const UP = true;"),
     kernel!("experts_down_tile", "experts_tile", "const UP = false;"),
     kernel!("experts_combine"),
+    kernel!("sample_top" behind "sample"),
+    kernel!("sample_best" behind "sample"),
+    kernel!("sample_weigh" behind "sample"),
+    kernel!("sample_change" behind "sample"),
+    kernel!("sample_pick" behind "sample"),
 ];
 
 impl Kernel {
     /// The whole WGSL of it.
     pub fn source(&self, shape: Shape) -> String {
         let Shape { head_dim, group } = shape;
-        let constants = self.constants;
+        let (constants, [begin, text]) = (self.constants, self.text);
         format!(
-            "const HEAD_DIM = {head_dim}u;\nconst GROUP = {group}u;\nconst CHOSEN_MAX = {CHOSEN_MAX}u;\n{constants}\n\
-             {COMMON}{}",
-            self.text
+            "const HEAD_DIM = {head_dim}u;\nconst GROUP = {group}u;\nconst CHOSEN_MAX = {CHOSEN_MAX}u;\n\
+             const MOST_LIKELY_MAX = {MOST_LIKELY_MAX}u;\n{constants}\n{COMMON}{begin}{text}"
         )
     }
 }

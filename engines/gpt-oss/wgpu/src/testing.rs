@@ -10,6 +10,8 @@ use crate::ops::Tensor;
 pub enum Failure {
     #[error(transparent)]
     Device(#[from] DeviceError),
+    #[error("{0}")]
+    Other(String),
     #[error("{what}: number {at} of {count} is {got}, not {want}, and may be off by {bound}")]
     Wrong { what: String, at: usize, count: usize, got: f64, want: f64, bound: f64 },
 }
@@ -76,6 +78,11 @@ impl<'d> Bed<'d> {
         Ok(memory)
     }
 
+    /// Puts bytes to the beginning of memory that is there.
+    pub fn fill(&mut self, to: Memory, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.gpu.upload(to, 0, bytes)
+    }
+
     pub fn put_f32(&mut self, numbers: &[f32]) -> Result<Memory, DeviceError> {
         self.put(&numbers.iter().map(|n| n.to_bits()).collect::<Vec<_>>())
     }
@@ -98,7 +105,7 @@ impl<'d> Bed<'d> {
 
     pub fn get(&mut self, from: Memory, count: usize) -> Result<Vec<u32>, DeviceError> {
         let mut words = vec![0; count];
-        self.gpu.download(from, &mut words)?;
+        self.gpu.download(from, 0, &mut words)?;
         Ok(words)
     }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use engine_sdk::{
-    Batch, DeviceBytes, KvLayout, Logits, MemoryUse, Model, ModelSpec, Progress, Slot, Status, Tokenize,
-    Tokenizer,
+    Batch, Choice, DeviceBytes, Draw, KvLayout, Logits, MemoryUse, Model, ModelSpec, Progress, Row, Sampler,
+    Slot, Status, Tokenize, Tokenizer,
 };
 use gpt_oss_wgpu::{Needs, Span, Table, WgpuModel};
 
-use super::{ended, layout};
+use super::{ended, layout, status};
 use crate::tables::Tables;
 
 /// gpt-oss on Metal, Vulkan or Direct3D 12.
@@ -16,12 +16,31 @@ pub struct WgpuGptOss {
     model: WgpuModel,
     tokenizer: Arc<Tokenizer>,
     end_tokens: Vec<u32>,
+    /// Tokens that the SDK chose, from a row's logits, which are kept here.
+    chosen_by_host: u64,
+    logits: Vec<f32>,
 }
 
 impl WgpuGptOss {
     pub(super) fn new(model: WgpuModel, tokenizer: Tokenizer, end_tokens: Vec<u32>) -> WgpuGptOss {
-        WgpuGptOss { model, tokenizer: Arc::new(tokenizer), end_tokens }
+        WgpuGptOss {
+            model,
+            tokenizer: Arc::new(tokenizer),
+            end_tokens,
+            chosen_by_host: 0,
+            logits: Vec::new(),
+        }
     }
+}
+
+fn spans<'a>(batch: &'a Batch, tables: &'a [Vec<Table<'a>>]) -> Vec<Span<'a>> {
+    let span = |(row, tables): (Row<'a>, &'a Vec<Table<'a>>)| Span {
+        position: row.position as usize,
+        tokens: row.tokens,
+        tables,
+        wants_logits: row.wants_logits,
+    };
+    batch.rows().zip(tables).map(span).collect()
 }
 
 impl Model for WgpuGptOss {
@@ -58,19 +77,38 @@ impl Model for WgpuGptOss {
     ) -> Result<(), Status> {
         let tables = Tables::of(batch);
         let tables = tables.each(|first, blocks| Table { first, blocks });
-        let spans: Vec<Span<'_>> = batch
-            .rows()
-            .zip(&tables)
-            .map(|(row, tables)| Span {
-                position: row.position as usize,
-                tokens: row.tokens,
-                tables,
-                wants_logits: row.wants_logits,
-            })
-            .collect();
-        let done =
-            self.model.forward(&spans, logits.as_mut_slice(), |done, total| progress.report(done, total));
-        done.map_err(ended)
+        let report = |done, total| progress.report(done, total);
+        self.model.forward(&spans(batch, &tables), logits.as_mut_slice(), report).map_err(ended)
+    }
+
+    fn chooses(&self) -> bool {
+        true
+    }
+
+    fn forward_and_choose(
+        &mut self,
+        batch: &Batch,
+        draws: &[Draw<'_>],
+        sampler: &mut Sampler,
+        progress: &mut Progress<'_>,
+    ) -> Result<Vec<Result<Choice, Status>>, Status> {
+        let tables = Tables::of(batch);
+        let tables = tables.each(|first, blocks| Table { first, blocks });
+        let report = |done, total| progress.report(done, total);
+        let chosen = self.model.choose(&spans(batch, &tables), draws, &self.end_tokens, report);
+        let mut choices = Vec::with_capacity(draws.len());
+        for (row, (choice, draw)) in chosen.map_err(ended)?.into_iter().zip(draws).enumerate() {
+            choices.push(match choice {
+                Some(choice) => choice,
+                None => {
+                    self.logits.resize(self.model.config().vocabulary, 0.0);
+                    self.model.logits(row, &mut self.logits).map_err(|error| status(&error))?;
+                    self.chosen_by_host += 1;
+                    sampler.choose_for(&mut self.logits, draw)
+                }
+            });
+        }
+        Ok(choices)
     }
 
     fn memory(&self) -> MemoryUse {
@@ -82,6 +120,7 @@ impl Model for WgpuGptOss {
             "weights_bytes": needs.weights,
             "kv_bytes": needs.kv,
             "workspace_bytes": needs.workspace,
+            "chosen_by_host": self.chosen_by_host,
             "launches_of_last_step": self.model.dispatches(),
         });
         MemoryUse {

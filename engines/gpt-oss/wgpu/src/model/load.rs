@@ -1,11 +1,14 @@
 //! Brings the weights of a checkpoint to the device: from the mapped files, in pieces, so that they are not twice in memory.
 
+use std::time::Duration;
+
 use gpt_oss_model::rope::Rotation;
 use gpt_oss_model::{GptOssConfig, Weights};
 
 use crate::adapters::Adapter;
 use crate::device::{DeviceError, Gpu, Memory};
 use crate::model::WgpuModel;
+use crate::ops::sample;
 use crate::plan::{self, Bounds, EndWeights, KvGroups, LayerWeights, Needs, Workspace};
 use crate::shaders::Shape;
 
@@ -19,40 +22,27 @@ pub enum LoadError<E> {
 }
 
 impl WgpuModel {
-    /// `progress` is called with the bytes that are on their way so far.
+    /// `known`: of each token of the vocabulary, whether the tokenizer has it. `progress` is called with the bytes that are on their way so far.
     ///
     /// # Errors
     /// [`DeviceError::Unusable`] for a model that there are no kernels for; [`DeviceError::TooLarge`] before anything is
     /// allocated; otherwise of the device, or what `progress` gave. What was allocated is freed.
+    ///
+    /// # Panics
+    /// When `known` is not as long as the vocabulary.
     pub fn load<E>(
         adapter: Adapter,
         config: &GptOssConfig,
         weights: &dyn Weights,
         bounds: Bounds,
+        known: &[bool],
         mut progress: impl FnMut(u64) -> Result<(), E>,
     ) -> Result<WgpuModel, LoadError<E>> {
-        if let Some(why) = plan::unsupported(config) {
-            return Err(DeviceError::Unusable { id: adapter.id, name: adapter.name, why }.into());
-        }
-        let mut gpu = Gpu::open(adapter, Shape::of(config))?;
-        let (wanted, what) = Needs::of(config, bounds).largest;
-        let limit = gpu.buffer_max();
-        if wanted > limit {
-            return Err(DeviceError::TooLarge { what: what.to_owned(), wanted, limit }.into());
-        }
-        let groups = KvGroups::of(config);
-        let mut allocate = |what: &'static str, bytes: u64| gpu.allocate(what, bytes);
-        let workspace = Workspace::of(config, bounds).map(&mut allocate)?;
-        let layer_bytes = groups.layer_bytes(config, bounds.blocks);
-        let kv: Result<Vec<Memory>, DeviceError> =
-            (0..groups.layers_a_group).map(|_| allocate(plan::KV, layer_bytes)).collect();
-        let kv = kv?;
-        let ends = EndWeights::of(config).map(&mut allocate)?;
-        let layers: Result<Vec<LayerWeights<Memory>>, DeviceError> =
-            config.layers.iter().map(|_| LayerWeights::of(config).map(&mut allocate)).collect();
-        let layers = layers?;
-
+        assert_eq!(known.len(), config.vocabulary, "the tokenizer is that of another vocabulary");
+        let mut model = WgpuModel::with_room(adapter, config, bounds)?;
+        model.put_constants(known)?;
         let mut done = 0;
+        let WgpuModel { gpu, layers, ends, .. } = &mut model;
         let mut put = |to: Memory, offset: u64, tensor: &str| {
             let bytes = weights.bytes(tensor);
             for (n, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
@@ -92,7 +82,44 @@ impl WgpuModel {
         }
         put(ends.norm, 0, "model.norm.weight")?;
         put(ends.head, 0, "lm_head.weight")?;
-        gpu.wait()?;
+        model.gpu.wait()?;
+        Ok(model)
+    }
+
+    pub(crate) fn put_constants(&mut self, known: &[bool]) -> Result<(), DeviceError> {
+        let constants: Vec<u8> = sample::constants(known).into_iter().flat_map(u32::to_ne_bytes).collect();
+        self.gpu.upload(self.workspace.sample_constants, 0, &constants)
+    }
+
+    /// With everything allocated, and weights of 0.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub(crate) fn with_room(
+        adapter: Adapter,
+        config: &GptOssConfig,
+        bounds: Bounds,
+    ) -> Result<WgpuModel, DeviceError> {
+        if let Some(why) = plan::unsupported(config) {
+            return Err(DeviceError::Unusable { id: adapter.id, name: adapter.name, why });
+        }
+        let mut gpu = Gpu::open(adapter, Shape::of(config))?;
+        let (wanted, what) = Needs::of(config, bounds).largest;
+        let limit = gpu.buffer_max();
+        if wanted > limit {
+            return Err(DeviceError::TooLarge { what: what.to_owned(), wanted, limit });
+        }
+        let groups = KvGroups::of(config);
+        let mut allocate = |what: &'static str, bytes: u64| gpu.allocate(what, bytes);
+        let workspace = Workspace::of(config, bounds).map(&mut allocate)?;
+        let layer_bytes = groups.layer_bytes(config, bounds.blocks);
+        let kv: Result<Vec<Memory>, DeviceError> =
+            (0..groups.layers_a_group).map(|_| allocate(plan::KV, layer_bytes)).collect();
+        let kv = kv?;
+        let ends = EndWeights::of(config).map(&mut allocate)?;
+        let layers: Result<Vec<LayerWeights<Memory>>, DeviceError> =
+            config.layers.iter().map(|_| LayerWeights::of(config).map(&mut allocate)).collect();
+        let layers = layers?;
         Ok(WgpuModel {
             rotation: Rotation::new(&config.rope, config.head_dim),
             config: config.clone(),
@@ -103,7 +130,8 @@ impl WgpuModel {
             ends,
             workspace,
             kv,
-            dispatches: 0,
+            last: Vec::new(),
+            encoding: Duration::ZERO,
         })
     }
 }
