@@ -73,6 +73,24 @@ pub fn synth(arguments: &SynthArguments) -> Result<()> {
     )
 }
 
+#[derive(Args)]
+pub struct MetalBinArguments {
+    /// Folder of the checkpoint [default: assets/demo-model]
+    #[arg(long)]
+    from: Option<PathBuf>,
+    /// File to write [default: build/model.metal.bin]
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// `cargo xtask metal-bin`: the checkpoint is held in memory while it is converted.
+pub fn metal_bin(arguments: &MetalBinArguments) -> Result<()> {
+    let program = build(false, &["gpt-oss-synth"])?.join(binary_name("gpt-oss-synth"));
+    let from = arguments.from.clone().unwrap_or_else(|| shell::root().join("assets/demo-model"));
+    let out = arguments.out.clone().unwrap_or_else(|| shell::build_dir().join("model.metal.bin"));
+    shell::run(shell::command(program).arg("--metal-bin").arg("--from").arg(from).arg("--out").arg(out))
+}
+
 /// Builds these packages and gives the folder their products lie in.
 pub fn build(release: bool, packages: &[&str]) -> Result<PathBuf> {
     let mut command = shell::cargo();

@@ -52,6 +52,8 @@ enum Verb {
     Demo(demo::DemoArguments),
     /// Write a checkpoint of random weights in a published shape
     Synth(build::SynthArguments),
+    /// Convert a small checkpoint, such as the demo's, to the model.bin that Apple's GPUs are given
+    MetalBin(build::MetalBinArguments),
     /// Build the binary and lay the engine plugins out beside it
     Build(build::BuildArguments),
     /// Measure: `host`, `router`, `path`, `limits`, `cpu`, `llama`; optimized, results in bench/results
@@ -84,6 +86,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::GpuBundle => cuda::bundle(),
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Synth(arguments) => build::synth(&arguments),
+        Verb::MetalBin(arguments) => build::metal_bin(&arguments),
         Verb::Build(arguments) => build::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Soak(arguments) => soak::run(&arguments),

@@ -74,6 +74,26 @@ pub struct GptOssConfig {
     pub end_tokens: Vec<u32>,
 }
 
+impl Yarn {
+    /// Pairs below the first number keep their frequency, pairs above the second are interpolated. `theta` and `head_dim`
+    /// are those of the rotary embedding; the two are apart.
+    pub fn ramp(&self, theta: f64, head_dim: usize) -> (f64, f64) {
+        let half = head_dim as f64 / 2.0;
+        let pair =
+            |beta: f64| half * (self.original_context / (beta * std::f64::consts::TAU)).ln() / theta.ln();
+        let (mut low, mut high) = (pair(self.beta_fast), pair(self.beta_slow));
+        if self.truncate {
+            low = low.floor().max(0.0);
+            high = high.ceil().min(head_dim as f64 - 1.0);
+        }
+        // Two ends in one place would divide by nothing.
+        if high - low < 1e-3 {
+            high = low + 1e-3;
+        }
+        (low, high)
+    }
+}
+
 impl GptOssConfig {
     /// Reads the contents of a `config.json`.
     ///

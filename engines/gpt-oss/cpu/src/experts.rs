@@ -35,6 +35,8 @@ pub(crate) struct ExpertMatrix<'a> {
     pub(crate) bias: Bf16<'a>,
     pub(crate) rows: usize,
     pub(crate) columns: usize,
+    /// Bytes from the blocks of one expert to those of the next; `None`: they follow one another.
+    pub(crate) stride: Option<usize>,
 }
 
 impl<'a> ExpertMatrix<'a> {
@@ -42,7 +44,7 @@ impl<'a> ExpertMatrix<'a> {
         let scales = self.rows * self.columns / BLOCK;
         let bytes = scales * BLOCK_BYTES;
         let rows = Rows::Mxfp4 {
-            blocks: &self.blocks[expert * bytes..][..bytes],
+            blocks: &self.blocks[expert * self.stride.unwrap_or(bytes)..][..bytes],
             scales: &self.scales[expert * scales..][..scales],
             columns: self.columns,
         };

@@ -13,10 +13,16 @@ pub const TOUCH_BYTES: usize = 64 << 20;
 const PAGE_BYTES: usize = 4096;
 
 /// A whole file as memory. Its pages are the system's file cache: they count as nobody's private memory and may be
-/// dropped and read again.
+/// dropped and read again. Or bytes of our own in the same place, where a file's had to be converted.
 #[derive(Debug)]
 pub struct Mapped {
-    map: Mmap,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    File(Mmap),
+    Own(Vec<u8>),
 }
 
 impl Mapped {
@@ -28,7 +34,7 @@ impl Mapped {
         // written: a store replaces files by new ones instead of changing them. If someone shortens the file all the
         // same, access ends this worker process with a signal, which the node survives and reports.
         let map = unsafe { Mmap::map(&file)? };
-        Ok(Mapped { map })
+        Ok(Mapped { bytes: Bytes::File(map) })
     }
 
     /// Brings the pages of these bytes into memory, so that the first request does not wait for the disk. Not more than
@@ -37,31 +43,32 @@ impl Mapped {
     /// # Errors
     /// The file cannot be read there.
     pub fn touch(&self, range: Range<usize>) -> io::Result<()> {
+        let Bytes::File(map) = &self.bytes else { return Ok(()) };
         // Only asks the system to read ahead; where it does not know the call, the reads below do the work.
         #[cfg(unix)]
-        let _ = self.map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
+        let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
         #[cfg(target_os = "linux")]
-        match self.map.advise_range(memmap2::Advice::PopulateRead, range.start, range.len()) {
+        match map.advise_range(memmap2::Advice::PopulateRead, range.start, range.len()) {
             Ok(()) => return Ok(()),
             // Kernels before 5.14 do not know it.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => return Err(error),
         }
-        let sum: u64 = self.map[range].iter().step_by(PAGE_BYTES).map(|b| u64::from(*b)).sum();
+        let sum: u64 = map[range].iter().step_by(PAGE_BYTES).map(|b| u64::from(*b)).sum();
         std::hint::black_box(sum);
         Ok(())
     }
 
     /// Tells the system that the pages that lie wholly in these bytes are not needed for now. They can still be read.
     pub fn let_go(&self, range: Range<usize>) {
+        // Bytes of our own would be gone.
         #[cfg(target_os = "linux")]
-        {
+        if let Bytes::File(map) = &self.bytes {
             let start = range.start.next_multiple_of(PAGE_BYTES);
             let bytes = (range.end / PAGE_BYTES * PAGE_BYTES).saturating_sub(start);
             // SAFETY: the mapping is shared, of a file that nobody changes: what is read again is what was there. Where
             // the system's pages are larger, those at the ends go too, which does no harm for the same reason.
-            let _ =
-                unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, bytes) };
+            let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, bytes) };
         }
         #[cfg(not(target_os = "linux"))]
         let _ = range;
@@ -131,7 +138,16 @@ impl AsMut<[u8]> for Anonymous {
 
 impl AsRef<[u8]> for Mapped {
     fn as_ref(&self) -> &[u8] {
-        &self.map
+        match &self.bytes {
+            Bytes::File(map) => map,
+            Bytes::Own(bytes) => bytes,
+        }
+    }
+}
+
+impl From<Vec<u8>> for Mapped {
+    fn from(bytes: Vec<u8>) -> Mapped {
+        Mapped { bytes: Bytes::Own(bytes) }
     }
 }
 
@@ -152,6 +168,15 @@ mod tests {
             mapped.let_go(range);
         }
         assert_eq!(mapped.as_ref(), bytes);
+    }
+
+    #[test]
+    fn bytes_of_our_own_stay_when_they_are_let_go() {
+        let bytes: Vec<u8> = (0..50_000u32).map(|i| (i * 5) as u8).collect();
+        let own = Mapped::from(bytes.clone());
+        own.touch(0..bytes.len()).unwrap();
+        own.let_go(0..bytes.len());
+        assert_eq!(own.as_ref(), bytes);
     }
 
     #[test]

@@ -335,6 +335,7 @@ impl CpuModel {
                 bias: self.bf16(bias),
                 rows,
                 columns,
+                stride: self.store.expert_stride(),
             };
         let weights = ExpertWeights {
             router: self.rows(&layer.router.0, config.hidden),
@@ -395,6 +396,10 @@ impl CpuModel {
 impl Weights for CpuModel {
     fn bytes(&self, tensor: &str) -> &[u8] {
         Weights::bytes(&self.store, tensor)
+    }
+
+    fn parts(&self, tensor: &str) -> Vec<&[u8]> {
+        self.store.parts(tensor)
     }
 }
 

@@ -47,13 +47,14 @@ impl DeviceWeights {
         let layers = layers?;
         let mut done = 0;
         let mut put = |to: Address, tensor: &str| {
-            let bytes = weights.bytes(tensor);
-            for (n, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
-                device.upload(to.offset((n * PIECE_BYTES) as u64), piece)?;
+            let mut offset = 0;
+            for piece in weights.parts(tensor).into_iter().flat_map(|part| part.chunks(PIECE_BYTES)) {
+                device.upload(to.offset(offset), piece)?;
+                offset += piece.len() as u64;
                 done += piece.len() as u64;
                 progress(done).map_err(LoadError::Stopped)?;
             }
-            Ok::<u64, LoadError<E>>(bytes.len() as u64)
+            Ok::<u64, LoadError<E>>(offset)
         };
         put(ends_at.offset(ends.embedding), "model.embed_tokens.weight")?;
         for (n, at) in layers.iter().enumerate() {

@@ -2,7 +2,7 @@
 //!
 //! Element i of a head's first half turns with element i of its second half, by position * inv_freq\[i\].
 
-use model_formats::gpt_oss::{Rope, Yarn};
+use model_formats::gpt_oss::Rope;
 
 /// What turns the heads of one model.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +20,7 @@ impl Rotation {
         let Some(yarn) = &rope.yarn else {
             return Rotation { inv_freq: (0..pairs).map(|i| base(i) as f32).collect(), concentration: 1.0 };
         };
-        let (low, high) = ramp(yarn, rope.theta, head_dim);
+        let (low, high) = yarn.ramp(rope.theta, head_dim);
         let inv_freq = |i: usize| {
             let interpolated = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
             (base(i) * (1.0 - interpolated) + base(i) / yarn.factor * interpolated) as f32
@@ -46,22 +46,6 @@ pub fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32]) {
     for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
         (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
     }
-}
-
-/// Pairs below the first number keep their frequency, pairs above the second are interpolated.
-fn ramp(yarn: &Yarn, theta: f64, head_dim: usize) -> (f64, f64) {
-    let half = head_dim as f64 / 2.0;
-    let pair = |beta: f64| half * (yarn.original_context / (beta * std::f64::consts::TAU)).ln() / theta.ln();
-    let (mut low, mut high) = (pair(yarn.beta_fast), pair(yarn.beta_slow));
-    if yarn.truncate {
-        low = low.floor().max(0.0);
-        high = high.ceil().min(head_dim as f64 - 1.0);
-    }
-    // Two ends in one place would divide by nothing.
-    if high - low < 1e-3 {
-        high = low + 1e-3;
-    }
-    (low, high)
 }
 
 #[cfg(test)]

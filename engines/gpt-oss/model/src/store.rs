@@ -3,13 +3,16 @@
 //! How a file becomes bytes is the caller's: tests read shards into memory, the cpu device maps them.
 
 use model_formats::config::ConfigError;
-use model_formats::gpt_oss::{GptOssConfig, TensorError, check_tensors};
+use model_formats::gpt_oss::{GptOssConfig, TensorError, TensorSpec, check_tensors, tensors};
 use model_formats::safetensors::Headers;
 use model_formats::{
-    Checkpoint, CheckpointError, GenerationConfig, Header, HeaderError, IndexError, ShardIndex,
+    Checkpoint, CheckpointError, GenerationConfig, Header, HeaderError, IndexError, MetalError, ShardIndex,
+    Tensor,
 };
 
 use crate::weights::Weights;
+
+mod metal;
 
 const CONFIG: &str = "config.json";
 const GENERATION_CONFIG: &str = "generation_config.json";
@@ -22,6 +25,8 @@ pub struct Store<S> {
     checkpoint: Checkpoint,
     /// In the order of [`Checkpoint::shards`].
     shards: Vec<S>,
+    /// Bytes from the blocks of one expert to those of the next, where those of all do not lie together.
+    expert_stride: Option<usize>,
 }
 
 /// Why a checkpoint cannot be opened. Each names the file, and the tensor where it is about one.
@@ -39,6 +44,8 @@ pub enum OpenError {
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]
     Tensor(#[from] TensorError),
+    #[error(transparent)]
+    Metal(#[from] MetalError),
     #[error("{file}: eos_token_id {id} is beyond the vocabulary of {vocabulary}")]
     EndToken { file: String, id: u32, vocabulary: usize },
 }
@@ -94,7 +101,7 @@ impl<S: AsRef<[u8]>> Store<S> {
             None => Checkpoint::single(primary, headers.remove(primary).unwrap_or_default()),
         };
         check_tensors(&config, &checkpoint)?;
-        Ok(Store { config, end_tokens, checkpoint, shards })
+        Ok(Store { config, end_tokens, checkpoint, shards, expert_stride: None })
     }
 
     pub fn config(&self) -> &GptOssConfig {
@@ -113,14 +120,51 @@ impl<S: AsRef<[u8]>> Store<S> {
     pub fn shards(&self) -> &[S] {
         &self.shards
     }
+
+    /// Bytes of all tensors: of those that are used where they lie, and of those that were converted when it was opened.
+    pub fn tensor_bytes(&self) -> (u64, u64) {
+        let specs = tensors(&self.config);
+        let all = specs.iter().map(TensorSpec::byte_len).sum::<u64>();
+        let converted = match self.expert_stride {
+            Some(_) => self.shards[metal::CONVERTED].as_ref().len() as u64,
+            None => 0,
+        };
+        (all - converted, converted)
+    }
+
+    /// Bytes from the blocks of one expert to those of the next; `None`: they follow one another.
+    pub fn expert_stride(&self) -> Option<usize> {
+        self.expert_stride
+    }
+}
+
+impl<S: AsRef<[u8]>> Store<S> {
+    /// The tensor, and all bytes from its first to its last.
+    fn span(&self, tensor: &str) -> (&Tensor, &[u8]) {
+        let place = self.checkpoint.tensors.get(tensor).expect("open checked that every tensor is there");
+        let range = &place.tensor.range;
+        // The header's ranges lie inside the shard, which is in memory: they fit usize.
+        (&place.tensor, &self.shards[place.shard].as_ref()[range.start as usize..range.end as usize])
+    }
 }
 
 impl<S: AsRef<[u8]>> Weights for Store<S> {
     fn bytes(&self, tensor: &str) -> &[u8] {
-        let place = self.checkpoint.tensors.get(tensor).expect("open checked that every tensor is there");
-        let range = &place.tensor.range;
-        // The header's ranges lie inside the shard, which is in memory: they fit usize.
-        &self.shards[place.shard].as_ref()[range.start as usize..range.end as usize]
+        let (found, span) = self.span(tensor);
+        let bytes = found.shape.iter().product::<u64>() * found.dtype.bits() / 8;
+        assert_eq!(span.len() as u64, bytes, "the bytes of {tensor} do not lie together");
+        span
+    }
+
+    fn parts(&self, tensor: &str) -> Vec<&[u8]> {
+        let (found, span) = self.span(tensor);
+        match self.expert_stride {
+            Some(stride) if tensor.ends_with("_blocks") => {
+                let one = found.shape[1..].iter().product::<u64>() as usize;
+                span.chunks(stride).map(|expert| &expert[..one]).collect()
+            }
+            _ => vec![span],
+        }
     }
 }
 

@@ -7,8 +7,14 @@ pub trait Weights {
     /// Bytes of the tensor, exactly as many as `model_formats::gpt_oss::tensors` says.
     ///
     /// # Panics
-    /// When there is no such tensor; implementations are only made of checkpoints that have all.
+    /// When there is no such tensor; implementations are only made of checkpoints that have all. When its bytes do not lie
+    /// together, which only those of experts' blocks may.
     fn bytes(&self, tensor: &str) -> &[u8];
+
+    /// The same bytes in pieces that follow one another: one, or as many as there are experts.
+    fn parts(&self, tensor: &str) -> Vec<&[u8]> {
+        vec![self.bytes(tensor)]
+    }
 
     /// A vector, or a matrix seen as rows, of bf16 numbers.
     fn bf16(&self, tensor: &str) -> Bf16<'_> {
@@ -21,7 +27,10 @@ pub trait Weights {
         let one = rows * row_scales;
         let scales = &self.bytes(&format!("{tensor}_scales"))[expert * one..][..one];
         let one = one * mxfp4::BLOCK_BYTES;
-        let blocks = &self.bytes(&format!("{tensor}_blocks"))[expert * one..][..one];
+        let blocks = match self.parts(&format!("{tensor}_blocks"))[..] {
+            [all] => &all[expert * one..][..one],
+            ref parts => parts[expert],
+        };
         Mxfp4 { blocks, scales, columns }
     }
 }

@@ -129,7 +129,7 @@ pub(crate) fn layout(config: &GptOssConfig, blocks: u64) -> KvLayout {
 
 pub(crate) fn estimate(files: &ModelFiles, settings: &Settings, number: u32) -> Result<Estimate, Status> {
     let gpu = find(number)?;
-    let store = files::open(files)?;
+    let store = files::open(files, settings)?.store;
     let config = store.config();
     let asked = Asked::of(config, settings)?;
     let needs = Needs::of(config, asked.bounds(0), gpu.processors);
@@ -157,10 +157,10 @@ pub(crate) fn load(
     progress: &mut Progress<'_>,
 ) -> Result<CudaGptOss, Status> {
     let gpu = find(number)?;
-    let store = files::open(files)?;
+    let store = files::open(files, settings)?.store;
     let config = store.config();
     let asked = Asked::of(config, settings)?;
-    let tokenizer = files::tokenizer(files, config.vocabulary)?;
+    let tokenizer = files::tokenizer(files)?;
     let total = store.checkpoint().tensor_bytes();
     progress.report(0, total)?;
     let device = Cuda::open(number, None).map_err(|error| status(&error))?;

@@ -16,6 +16,7 @@ use engine_sdk::{
 use gpt_oss_cpu::{CpuModel, Pool};
 
 pub use crate::either::Either;
+use crate::files::Opened;
 use crate::limits::{Fixed, Limits};
 use crate::model::GptOssModel;
 use crate::options::{DenseWeights, Options};
@@ -117,14 +118,15 @@ fn cpu() -> Result<Device, Status> {
 
 fn estimate_cpu(files: &ModelFiles, settings: &Settings) -> Result<Estimate, Status> {
     let options = Options::of(settings)?;
-    let store = files::open(files)?;
+    let store = files::open(files, settings)?.store;
     let (sequences, batch) = limits::sequences_and_batch(settings, limits::ON_CPU)?;
     let needs = limits::needs(store.config(), batch, sequences, options.kv());
     let copy = options.copy_bytes(store.config());
+    let (mapped, converted) = store.tensor_bytes();
     let need = DeviceNeed {
         device: CPU.to_owned(),
-        weights: copy.copy,
-        weights_mapped: store.checkpoint().tensor_bytes() - copy.replaced,
+        weights: copy.copy + converted,
+        weights_mapped: mapped.saturating_sub(copy.replaced),
         workspace: needs.workspace + needs.kv_shared + files::tokenizer_bytes(files)?,
         per_sequence: 0,
         kv_per_token: needs.kv_per_token,
@@ -140,13 +142,13 @@ fn load_cpu(
     progress: &mut Progress<'_>,
 ) -> Result<GptOssModel, Status> {
     let options = Options::of(settings)?;
-    let store = files::open(files)?;
+    let Opened { store, runs } = files::open(files, settings)?;
     let total: u64 = store.shards().iter().map(|s| s.as_ref().len() as u64).sum();
     progress.report(0, total)?;
-    let fixed =
-        Fixed { tokenizer: files::tokenizer_bytes(files)?, copy: options.copy_bytes(store.config()).copy };
+    let copy = options.copy_bytes(store.config()).copy + store.tensor_bytes().1;
+    let fixed = Fixed { tokenizer: files::tokenizer_bytes(files)?, copy };
     let limits = Limits::choose(store.config(), settings, options.kv(), fixed, granted(budget)?)?;
-    let tokenizer = files::tokenizer(files, store.config().vocabulary)?;
+    let tokenizer = files::tokenizer(files)?;
     let threads = settings.threads.map_or_else(physical_cores, |threads| threads as usize);
     let pool = if options.pin { Pool::pinned(threads) } else { Pool::new(threads) }.map_err(|error| {
         Status::load_failed("threads_unavailable", format!("cannot start {threads} threads: {error}"))
@@ -165,7 +167,7 @@ fn load_cpu(
         files::touch(&model, read, total, progress)?;
     }
     log::info(format_args!(
-        "{}: {} threads, {}, {} activations, {} attention and output{}, context {}, {} sequences, {} bytes of {} KV",
+        "{}: {runs}; {} threads, {}, {} activations, {} attention and output{}, context {}, {} sequences, {} bytes of {} KV",
         files.id,
         model.threads(),
         model.isa().as_str(),
@@ -178,7 +180,7 @@ fn load_cpu(
         options.kv_format.as_str()
     ));
     progress.report(total, total)?;
-    Ok(GptOssModel::new(model, tokenizer, limits, options))
+    Ok(GptOssModel::new(model, tokenizer, limits, options, runs))
 }
 
 /// What the host grants on the cpu, or what is free when it does not say.

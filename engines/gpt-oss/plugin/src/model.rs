@@ -20,6 +20,8 @@ pub struct GptOssModel {
     tokenizer: Arc<Tokenizer>,
     limits: Limits,
     options: Options,
+    /// Which form of the weights runs, and why.
+    runs: String,
     kv: Kv,
 }
 
@@ -29,12 +31,13 @@ impl GptOssModel {
         tokenizer: Tokenizer,
         limits: Limits,
         options: Options,
+        runs: String,
     ) -> GptOssModel {
         let shape = model.kv_shape();
         let blocks = limits.kv_bytes / shape.block_bytes();
         // A table of all blocks is there whether they are used or not; no machine has memory for as many.
         let kv = Kv::new(shape, blocks.min(u64::from(u32::MAX)) as usize);
-        GptOssModel { model, tokenizer: Arc::new(tokenizer), limits, options, kv }
+        GptOssModel { model, tokenizer: Arc::new(tokenizer), limits, options, runs, kv }
     }
 }
 
@@ -109,7 +112,8 @@ impl Model for GptOssModel {
             "pinned": self.model.is_pinned(),
             "deterministic": self.options.deterministic,
             "dense_weights": self.options.dense_weights.as_str(),
-            "weights_mapped_bytes": self.model.store().checkpoint().tensor_bytes() - replaced,
+            "runs": self.runs,
+            "weights_mapped_bytes": self.model.store().tensor_bytes().0.saturating_sub(replaced),
         });
         if let Some(copy) = self.model.dense_copy() {
             details["weights_copy"] = serde_json::json!({

@@ -9,6 +9,7 @@ use gpt_oss_cpu::{Activations, DenseBytes, Isa, KvFormat};
 use gpt_oss_model::GptOssConfig;
 use serde_json::{Map, Value};
 
+use crate::files::ARTIFACTS;
 use crate::limits::KvOptions;
 
 /// What `options_json` may say.
@@ -56,8 +57,7 @@ impl DenseWeights {
 const PREFILL_GAP_MS_MAX: u64 = 60_000;
 /// Far more than any memory holds; sums of bytes stay far below 2^64.
 const KV_TOKENS_MAX: u64 = 1 << 31;
-const KNOWN: &str =
-    "isa, activations, touch, deterministic, prefill_gap_ms, kv_format, kv_tokens, pin, dense_weights";
+const KNOWN: &str = "isa, activations, touch, deterministic, prefill_gap_ms, kv_format, kv_tokens, pin, dense_weights, artifacts";
 
 impl Options {
     pub(crate) fn kv(&self) -> KvOptions {
@@ -105,6 +105,8 @@ impl Options {
                     options.kv_tokens = u32::try_from(number(&key, &value, KV_TOKENS_MAX)?).ok();
                 }
                 "dense_weights" => options.dense_weights = dense_weights(&value)?,
+                // Read where the files are opened.
+                ARTIFACTS => {}
                 _ => {
                     let message = format!("option {key} is not one of: {KNOWN}");
                     return Err(Status::unsupported(reason::UNKNOWN_OPTION, message).with_param(key));

@@ -14,7 +14,7 @@ use gpt_oss_wgpu::{
 };
 use serde_json::{Map, Value};
 
-use crate::files;
+use crate::files::{self, ARTIFACTS, Opened};
 use crate::limits::{self, Defaults, invalid};
 
 pub(crate) use model::WgpuGptOss;
@@ -88,16 +88,20 @@ impl Asked {
     }
 }
 
-/// Finds the adapter with leave of the one option there is: `allow_software`.
+/// Finds the adapter, a software one with leave of the option `allow_software`. The other option is read with the files.
 fn find(settings: &Settings, id: &str) -> Result<Adapter, Status> {
     let mut allow_software = false;
     if !settings.options_json.is_empty() {
         let object: Map<String, Value> = serde_json::from_str(&settings.options_json)
             .map_err(|error| invalid("options_json", format!("options are not a JSON object: {error}")))?;
         for (key, value) in object {
+            if key == ARTIFACTS {
+                continue;
+            }
             if key != ALLOW_SOFTWARE {
-                let message =
-                    format!("option {key} is not known to the device {id}, which has {ALLOW_SOFTWARE} alone");
+                let message = format!(
+                    "option {key} is not known to the device {id}, which has {ALLOW_SOFTWARE} and {ARTIFACTS}"
+                );
                 return Err(Status::unsupported(reason::UNKNOWN_OPTION, message).with_param(key));
             }
             let Some(flag) = value.as_bool() else {
@@ -126,7 +130,7 @@ fn layout(config: &GptOssConfig, blocks: u64) -> KvLayout {
 
 pub(crate) fn estimate(files: &ModelFiles, settings: &Settings, id: &str) -> Result<Estimate, Status> {
     let adapter = find(settings, id)?;
-    let store = files::open(files)?;
+    let store = files::open(files, settings)?.store;
     let config = store.config();
     let asked = Asked::of(config, settings)?;
     let needs = Needs::of(config, asked.bounds(0));
@@ -155,11 +159,12 @@ pub(crate) fn load(
 ) -> Result<WgpuGptOss, Status> {
     let adapter = find(settings, id)?;
     let (id, name) = (adapter.id.clone(), adapter.name.clone());
-    let store = files::open(files)?;
+    let Opened { store, runs } = files::open(files, settings)?;
     let config = store.config();
     let asked = Asked::of(config, settings)?;
-    let tokenizer = files::tokenizer(files, config.vocabulary)?;
-    let total = store.checkpoint().tensor_bytes();
+    let tokenizer = files::tokenizer(files)?;
+    let (mapped, converted) = store.tensor_bytes();
+    let total = mapped + converted;
     progress.report(0, total)?;
     // Nobody knows what is free: without a grant the device says when it has no more.
     let granted = budget.iter().find(|b| b.device == id).map_or(u64::MAX, |b| b.bytes);
@@ -169,7 +174,7 @@ pub(crate) fn load(
     });
     let model = loaded.map_err(ended)?;
     log::info(format_args!(
-        "{}: {id} ({name}), context {}, {} sequences, {} blocks of KV, {} bytes in all",
+        "{}: {runs}; {id} ({name}), context {}, {} sequences, {} blocks of KV, {} bytes in all",
         files.id,
         bounds.context_length,
         bounds.sequences_max,
@@ -177,7 +182,7 @@ pub(crate) fn load(
         model.gpu().used()
     ));
     progress.report(total, total)?;
-    Ok(WgpuGptOss::new(model, tokenizer, store.end_tokens().to_vec()))
+    Ok(WgpuGptOss::new(model, tokenizer, store.end_tokens().to_vec(), runs))
 }
 
 /// Of each token of the vocabulary, whether the tokenizer has it.

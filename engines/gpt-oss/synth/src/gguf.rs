@@ -22,6 +22,7 @@ use crate::write::{PIECE_BYTES, SynthError, check_space};
 pub use dense::{Family, write_dense_gguf};
 use head::Head;
 use source::Source;
+pub(crate) use source::held;
 use vocabulary::Vocabulary;
 
 /// Tensors begin at multiples of this.

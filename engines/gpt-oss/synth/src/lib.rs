@@ -3,18 +3,20 @@
 //! Names, types, shapes, order, shard split, shard names and padding are the published ones, so a 20b checkpoint has
 //! the published file sizes to the byte. The numbers are noise of sensible size; what such a model says is nonsense.
 //! Everything is a function of shape and seed. Beside them: the same as GGUF files, which llama.cpp reads, those of small
-//! models of other families, and a small checkpoint such as the demo's converted.
+//! models of other families, and a small checkpoint such as the demo's converted to GGUF or to Metal's `model.bin`.
 
 #![forbid(unsafe_code)]
 
 mod fill;
 mod gguf;
+mod metal;
 mod plan;
 mod shape;
 mod tokenizer;
 mod write;
 
 pub use gguf::{Dense, Family, convert_gguf, write_dense_gguf, write_gguf};
+pub use metal::convert_metal;
 pub use plan::{Plan, PlannedShard};
 pub use shape::Shape;
 pub use write::{SynthError, write_checkpoint};

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use gpt_oss_synth::{Dense, Shape, convert_gguf, write_checkpoint, write_gguf};
+use gpt_oss_synth::{Dense, Shape, convert_gguf, convert_metal, write_checkpoint, write_gguf};
 
 /// How often a line of progress is written.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
@@ -20,21 +20,24 @@ struct Arguments {
     #[arg(long, required_unless_present = "from")]
     shape: Option<Shape>,
     /// Convert the checkpoint in this folder, a small one, instead of making one up.
-    #[arg(long, requires = "gguf", conflicts_with_all = ["shape", "seed"])]
+    #[arg(long, requires = "form", conflicts_with_all = ["shape", "seed"])]
     from: Option<PathBuf>,
     /// The same seed writes the same bytes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Folder to write into, made if it is not there; with --gguf the file.
+    /// Folder to write into, made if it is not there; with --gguf or --metal-bin the file.
     #[arg(long)]
     out: PathBuf,
     /// Write the same weights as one GGUF file, everything but the experts in this form.
-    #[arg(long)]
+    #[arg(long, group = "form")]
     gguf: Option<Dense>,
+    /// Write the same weights as the `model.bin` that Apple's GPUs are given.
+    #[arg(long, group = "form", requires = "from")]
+    metal_bin: bool,
 }
 
 fn main() -> ExitCode {
-    let Arguments { shape, from, seed, out, gguf } = Arguments::parse();
+    let Arguments { shape, from, seed, out, gguf, metal_bin } = Arguments::parse();
     let start = Instant::now();
     let mut reported = start;
     let mut bytes = 0;
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         (Some(shape), _, None) => write_checkpoint(shape, seed, &out, progress),
         (Some(shape), _, Some(dense)) => write_gguf(shape, seed, dense, &out, progress),
         (None, Some(from), Some(dense)) => convert_gguf(&from, dense, &out, progress),
+        (None, Some(from), None) if metal_bin => convert_metal(&from, &out).map(|written| bytes = written),
         (None, ..) => unreachable!("the arguments require a shape, or a folder and a form"),
     };
     match result {

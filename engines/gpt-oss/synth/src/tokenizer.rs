@@ -82,6 +82,11 @@ pub(crate) fn vocabulary(count: usize) -> (Vec<String>, Vec<[String; 2]>) {
     (tokens, merges)
 }
 
+/// The byte that a character of a token stands for.
+pub(crate) fn byte_of_character(character: char) -> Option<u8> {
+    (0..=255u8).find(|byte| byte_character(*byte) == character)
+}
+
 /// The printable stand-in of a byte: itself where it is printable Latin-1, else a character from 256 on.
 fn byte_character(byte: u8) -> char {
     let printable = |b: u8| matches!(b, 33..=126 | 161..=172 | 174..=255);

@@ -1,3 +1,5 @@
+use model_formats::gpt_oss::Yarn;
+
 use super::*;
 
 fn published() -> Rotation {
@@ -75,5 +77,5 @@ fn truncated_ramps_start_and_end_at_whole_pairs() {
         truncate: true,
         concentration: 1.0,
     };
-    assert_eq!(ramp(&yarn, 150_000.0, 64), (8.0, 18.0));
+    assert_eq!(yarn.ramp(150_000.0, 64), (8.0, 18.0));
 }

@@ -120,8 +120,8 @@ fn emulated(bounds: Bounds) -> Option<Runner<CudaGptOss>> {
         println!("skipped: this build has no emulated device");
         return None;
     };
-    let store = files::open(&demo()).expect("the demo model");
-    let tokenizer = files::tokenizer(&demo(), store.config().vocabulary).expect("its tokenizer");
+    let store = files::open(&demo(), &Settings::default()).expect("the demo model").store;
+    let tokenizer = files::tokenizer(&demo()).expect("its tokenizer");
     let known: Vec<bool> =
         (0..store.config().vocabulary as u32).map(|id| tokenizer.piece(id).is_some()).collect();
     let loaded = CudaModel::load(device, store.config(), &store, bounds, &known, |_| Ok::<(), Status>(()));

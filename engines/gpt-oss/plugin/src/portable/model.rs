@@ -16,17 +16,25 @@ pub struct WgpuGptOss {
     model: WgpuModel,
     tokenizer: Arc<Tokenizer>,
     end_tokens: Vec<u32>,
+    /// Which form of the weights runs, and why.
+    runs: String,
     /// Tokens that the SDK chose, from a row's logits, which are kept here.
     chosen_by_host: u64,
     logits: Vec<f32>,
 }
 
 impl WgpuGptOss {
-    pub(super) fn new(model: WgpuModel, tokenizer: Tokenizer, end_tokens: Vec<u32>) -> WgpuGptOss {
+    pub(super) fn new(
+        model: WgpuModel,
+        tokenizer: Tokenizer,
+        end_tokens: Vec<u32>,
+        runs: String,
+    ) -> WgpuGptOss {
         WgpuGptOss {
             model,
             tokenizer: Arc::new(tokenizer),
             end_tokens,
+            runs,
             chosen_by_host: 0,
             logits: Vec::new(),
         }
@@ -115,6 +123,7 @@ impl Model for WgpuGptOss {
         let needs = Needs::of(self.model.config(), self.model.bounds());
         let adapter = self.model.gpu().adapter();
         let details = serde_json::json!({
+            "runs": self.runs,
             "adapter": adapter.name,
             "driver": adapter.driver,
             "weights_bytes": needs.weights,

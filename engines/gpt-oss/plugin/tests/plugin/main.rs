@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it is surprised")]
 
+mod metal;
 mod paged;
 mod portable;
 

@@ -14,8 +14,8 @@ fn settings(options: &str) -> Settings {
 }
 
 /// None where there is no Vulkan at all.
-fn loaded() -> Option<Runner<<GptOss as Engine>::Model>> {
-    match load(&demo(), &settings(r#"{"allow_software": true}"#)) {
+pub(super) fn loaded(files: &ModelFiles) -> Option<Runner<<GptOss as Engine>::Model>> {
+    match load(files, &settings(r#"{"allow_software": true}"#)) {
         Ok(runner) => Some(runner),
         Err(status) if status.message.contains("no device vulkan:0") => {
             println!("skipped: {status}");
@@ -27,7 +27,7 @@ fn loaded() -> Option<Runner<<GptOss as Engine>::Model>> {
 
 #[test]
 fn two_conversations_side_by_side_are_answered_as_recorded_and_the_estimate_holds() {
-    let Some(mut runner) = loaded() else { return };
+    let Some(mut runner) = loaded(&demo()) else { return };
     let names = ["sum", "developer_one_word"];
     let conversations: Vec<Conversation> =
         conversations().into_iter().filter(|c| names.contains(&c.name.as_str())).collect();

@@ -27,29 +27,34 @@ pub(super) enum Bytes<'s> {
     Held(&'s [u8]),
 }
 
+/// The bytes of every tensor of the shards in a folder.
+pub(crate) fn held(dir: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
+    let mut tensors = BTreeMap::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "safetensors") {
+            continue;
+        }
+        if path.metadata()?.len() > CHECKPOINT_BYTES_MAX {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        let bytes = std::fs::read(&path)?;
+        let name = path.display().to_string();
+        let size = bytes.len() as u64;
+        let head = head_bytes(&name, &bytes, size).map_err(io::Error::other)? as usize;
+        let header = Header::parse(&name, &bytes[..head], size).map_err(io::Error::other)?;
+        for (name, tensor) in header.tensors {
+            // Ranges of a parsed header are inside the file.
+            tensors.insert(name, bytes[tensor.range.start as usize..tensor.range.end as usize].to_vec());
+        }
+    }
+    Ok(tensors)
+}
+
 impl Source {
     /// Reads every shard of a folder.
     pub(super) fn read(dir: &Path) -> io::Result<Source> {
-        let mut tensors = BTreeMap::new();
-        for entry in std::fs::read_dir(dir)? {
-            let path = entry?.path();
-            if path.extension().is_none_or(|extension| extension != "safetensors") {
-                continue;
-            }
-            if path.metadata()?.len() > CHECKPOINT_BYTES_MAX {
-                return Err(io::Error::from(io::ErrorKind::FileTooLarge));
-            }
-            let bytes = std::fs::read(&path)?;
-            let name = path.display().to_string();
-            let size = bytes.len() as u64;
-            let head = head_bytes(&name, &bytes, size).map_err(io::Error::other)? as usize;
-            let header = Header::parse(&name, &bytes[..head], size).map_err(io::Error::other)?;
-            for (name, tensor) in header.tensors {
-                // Ranges of a parsed header are inside the file.
-                tensors.insert(name, bytes[tensor.range.start as usize..tensor.range.end as usize].to_vec());
-            }
-        }
-        Ok(Source::Held(tensors))
+        held(dir).map(Source::Held)
     }
 
     /// # Errors

@@ -44,13 +44,14 @@ impl WgpuModel {
         let mut done = 0;
         let WgpuModel { gpu, layers, ends, .. } = &mut model;
         let mut put = |to: Memory, offset: u64, tensor: &str| {
-            let bytes = weights.bytes(tensor);
-            for (n, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
-                gpu.upload(to, offset + (n * PIECE_BYTES) as u64, piece)?;
+            let mut put = 0;
+            for piece in weights.parts(tensor).into_iter().flat_map(|part| part.chunks(PIECE_BYTES)) {
+                gpu.upload(to, offset + put, piece)?;
+                put += piece.len() as u64;
                 done += piece.len() as u64;
                 progress(done).map_err(LoadError::Stopped)?;
             }
-            Ok::<u64, LoadError<E>>(bytes.len() as u64)
+            Ok::<u64, LoadError<E>>(put)
         };
         put(ends.embedding, 0, "model.embed_tokens.weight")?;
         for (n, layer) in layers.iter().enumerate() {
