@@ -94,6 +94,9 @@ fn unit(isa: Isa, activations: Activations) -> Option<Unit> {
     match (activations, isa) {
         (_, Isa::Amx) => Some(Unit::AmxBf16),
         (Activations::Int8, Isa::Avx512 | Isa::Avx512Bf16) => Some(Unit::Avx512Vnni),
+        (Activations::Int8, Isa::Neon) => {
+            [Unit::NeonI8mm, Unit::NeonDot].into_iter().find(|unit| unit.is_available())
+        }
         (Activations::Int8, _) | (_, Isa::Scalar) => None,
         (_, Isa::Avx2) => Some(Unit::Avx2Fma),
         (_, Isa::Avx512) => Some(Unit::Avx512Fma),
@@ -105,7 +108,7 @@ fn unit(isa: Isa, activations: Activations) -> Option<Unit> {
 /// What activations are measured as: of eight bits where there is a kernel, and `avx512bf16` has that of `avx512`.
 fn activations(kind: Kind, isa: Isa) -> &'static [Activations] {
     match (kind, isa) {
-        (Kind::Bf16, _) | (_, Isa::Avx512 | Isa::Neon) => &[Activations::Bf16],
+        (Kind::Bf16, _) | (_, Isa::Avx512) => &[Activations::Bf16],
         _ => &[Activations::Bf16, Activations::Int8],
     }
 }

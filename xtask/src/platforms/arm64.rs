@@ -14,6 +14,10 @@ const LINKER: &str = "aarch64-linux-gnu-gcc";
 const EMULATOR: &str = "qemu-aarch64";
 /// Where Debian keeps the C library of that architecture.
 const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
+/// Emulated processors, and what is run on each: all on one with every extension that qemu knows, and what has a choice of
+/// instructions on one without them, and on one with dot products alone.
+const PROCESSORS: &[(&str, &[&str])] =
+    &[("max", &[]), ("cortex-a57", &["--lib", "quantized"]), ("neoverse-n1", &["--lib", "quantized"])];
 
 pub fn test() -> Result<()> {
     let missing: Vec<&str> = [LINKER, EMULATOR]
@@ -29,16 +33,20 @@ pub fn test() -> Result<()> {
     }
     let library = rust_src::library()?;
     let variable = |name: &str| format!("CARGO_TARGET_{}_{name}", TARGET.replace('-', "_").to_uppercase());
-    shell::run(
-        shell::cargo()
-            .args(["test", "--locked", "-Zbuild-std", "--target", TARGET, "--package", "gpt-oss-cpu"])
-            // build-std is unstable; this says we know. Nothing made this way is shipped.
-            .env("RUSTC_BOOTSTRAP", "1")
-            .env("__CARGO_TESTS_ONLY_SRC_ROOT", library)
-            // Apart from the everyday folder: another standard library would push that one's files out.
-            .env("CARGO_TARGET_DIR", Metadata::read()?.target_directory.join("arm64"))
-            .env(variable("LINKER"), LINKER)
-            // `max`: a processor with every extension that qemu knows.
-            .env(variable("RUNNER"), format!("{EMULATOR} -cpu max -L {LIBRARIES}")),
-    )
+    let target = Metadata::read()?.target_directory.join("arm64");
+    for (processor, which) in PROCESSORS {
+        shell::run(
+            shell::cargo()
+                .args(["test", "--locked", "-Zbuild-std", "--target", TARGET, "--package", "gpt-oss-cpu"])
+                .args(*which)
+                // build-std is unstable; this says we know. Nothing made this way is shipped.
+                .env("RUSTC_BOOTSTRAP", "1")
+                .env("__CARGO_TESTS_ONLY_SRC_ROOT", &library)
+                // Apart from the everyday folder: another standard library would push that one's files out.
+                .env("CARGO_TARGET_DIR", &target)
+                .env(variable("LINKER"), LINKER)
+                .env(variable("RUNNER"), format!("{EMULATOR} -cpu {processor} -L {LIBRARIES}")),
+        )?;
+    }
+    Ok(())
 }

@@ -5,18 +5,11 @@ use gpt_oss_model::{Bf16, GptOssConfig};
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 
 use crate::kernel::bf16::{self, GROUP, Swiglu};
-use crate::kernel::{Rows, split_len};
+use crate::kernel::{Form, Rows, split_len};
 use crate::linear::{
     Affine, Compute, Inputs, QuantizedRows, RoundedRows, SplitRows, Vectors, linear, panel_rows,
 };
 use crate::math::sigmoid;
-
-/// An expert with at most so many visitors meets them without groups: of one of 16 most lanes would be empty, and a
-/// group costs what about seven vectors in f32 do.
-const FEW_VISITS: usize = 6;
-/// The same where a group is tiles and the few are quantized. Counted and not seen: at three visitors a block of 16 rows
-/// and 32 columns is some 60 cycles either way, most of them for bringing the weights into the form.
-const FEW_VISITS_TILES: usize = 3;
 
 /// Weights of the mixture of one layer.
 #[derive(Debug, Clone, Copy)]
@@ -71,14 +64,10 @@ pub(crate) fn mix(
     residual: &mut [f32],
 ) {
     let visits = route(compute, config, weights, tokens);
-    let rounded = match tokens {
-        Inputs::Rounded(rounded) if quantized.is_none() || compute.rounds_for_all() => Some(rounded),
-        _ => None,
-    };
-    let few_visits = if quantized.is_some() { FEW_VISITS_TILES } else { FEW_VISITS };
-    let (few, many): (Vec<&[Visit]>, Vec<&[Visit]>) = visits
+    let count = tokens.tokens();
+    let (many, few): (Vec<&[Visit]>, Vec<&[Visit]>) = visits
         .chunk_by(|a, b| a.expert == b.expert)
-        .partition(|visits| rounded.is_none() || visits.len() <= few_visits);
+        .partition(|visits| compute.chooser().expert(count, visits.len()) == Form::Rounded);
     if !few.is_empty() {
         let visits = few.concat();
         match (quantized, tokens) {
@@ -90,7 +79,8 @@ pub(crate) fn mix(
             (None, Inputs::Quantized(_)) => unreachable!("the router is bf16"),
         }
     }
-    if let (Some(tokens), false) = (rounded, many.is_empty()) {
+    if !many.is_empty() {
+        let Inputs::Rounded(tokens) = tokens else { unreachable!("the router is bf16, too") };
         let acts = activate_packed(compute, config, weights.gate_up, tokens, &many);
         project_packed(compute, config, weights.down, &many, &acts, residual);
     }

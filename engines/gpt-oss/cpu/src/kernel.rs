@@ -17,6 +17,7 @@ mod avx512;
 #[expect(unsafe_code, reason = "vector loads take pointers")]
 mod avx512bf16;
 pub mod bf16;
+mod choice;
 #[cfg(target_arch = "aarch64")]
 #[expect(unsafe_code, reason = "vector loads take pointers")]
 mod neon;
@@ -30,6 +31,8 @@ use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 use model_formats::mxfp4::{VALUES, bf16_to_f32};
 
 use crate::int8;
+pub use choice::{Choice, TABLE_TOKENS, table};
+pub(crate) use choice::{Chooser, Form};
 
 /// What the kernels are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +70,18 @@ impl Isa {
         } else {
             Isa::Scalar
         }
+    }
+
+    /// Why AMX is not taken though the processor has it.
+    pub fn amx_refused() -> Option<&'static str> {
+        #[cfg(target_arch = "x86_64")]
+        return match amx::state() {
+            amx::Amx::Works | amx::Amx::Absent => None,
+            amx::Amx::NotPermitted => Some("the system does not give its tiles to this process"),
+            amx::Amx::Wrong => Some("a small product came out wrong"),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        None
     }
 
     pub fn is_available(self) -> bool {
@@ -145,11 +160,9 @@ impl Activations {
     pub const ALL: [Activations; 3] = [Activations::Bf16, Activations::F32, Activations::Int8];
 
     /// What they are with these kernels. Only [`Isa::Avx512Bf16`] and [`Isa::Amx`] gain by rounding them to bf16, and in
-    /// the invariant order a row has to be the same whether it is alone or not, as a quantized one is. NEON has no kernel
-    /// for quantized ones yet.
+    /// the invariant order a row has to be the same whether it is alone or not, as a quantized one is.
     pub fn with(self, isa: Isa, order: Order) -> Activations {
         match (self, isa, order) {
-            (_, Isa::Neon, _) => Activations::F32,
             (Activations::Int8, ..) | (_, Isa::Avx512Bf16 | Isa::Amx, Order::Fastest) => self,
             _ => Activations::F32,
         }

@@ -6,7 +6,8 @@ use gpt_oss_model::Bf16;
 
 use crate::kernel::bf16::{self, GROUP};
 use crate::kernel::{
-    Activations, Isa, Order, Rows, multiply, quantized, quantized::PANELS_MIN, split, split_len,
+    Activations, Chooser, Form, Isa, Order, Rows, multiply, quantized, quantized::PANELS_MIN, split,
+    split_len,
 };
 use crate::pool::Pool;
 
@@ -14,8 +15,6 @@ use crate::pool::Pool;
 pub(crate) const TASK_BYTES: usize = 256 << 10;
 /// Tokens that pass through a task's weights together: their vectors stay in the second cache.
 pub(crate) const TOKEN_BLOCK: usize = 64;
-/// Rows from which on activations may be rounded: fewer fill too little of a group of 16, and f32 is as fast.
-const ROUNDED_MIN: usize = 8;
 /// Tasks for each thread at least: the last ones are as long as all threads but one may wait.
 const TASKS_A_THREAD: usize = 4;
 /// Bytes of a task's weights as bf16, which stay in the second cache beside the tokens they meet.
@@ -37,14 +36,8 @@ pub(crate) struct Compute<'a> {
 }
 
 impl Compute<'_> {
-    /// Whether tokens are quantized to meet weights of four or eight bits.
-    pub(crate) fn quantizes(&self) -> bool {
-        self.activations == Activations::Int8
-    }
-
-    /// Whether many tokens that are rounded to bf16 are faster than quantized ones, whatever weights they meet.
-    pub(crate) fn rounds_for_all(&self) -> bool {
-        self.isa == Isa::Amx
+    pub(crate) fn chooser(&self) -> Chooser {
+        Chooser { isa: self.isa, order: self.order, activations: self.activations }
     }
 }
 
@@ -73,13 +66,10 @@ impl Inputs {
         eight_bits: bool,
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Inputs {
-        let rounds = compute.activations.rounds(compute.isa, compute.order) && tokens >= ROUNDED_MIN;
-        if eight_bits && compute.quantizes() && !(rounds && compute.rounds_for_all()) {
-            Inputs::Quantized(QuantizedRows::made(compute, tokens, width, make))
-        } else if rounds {
-            Inputs::Rounded(RoundedRows::made(compute, tokens, width, make))
-        } else {
-            Inputs::Split(SplitRows::made(compute, tokens, width, make))
+        match compute.chooser().matrix(tokens, eight_bits) {
+            Form::Quantized => Inputs::Quantized(QuantizedRows::made(compute, tokens, width, make)),
+            Form::Rounded => Inputs::Rounded(RoundedRows::made(compute, tokens, width, make)),
+            Form::Split => Inputs::Split(SplitRows::made(compute, tokens, width, make)),
         }
     }
 

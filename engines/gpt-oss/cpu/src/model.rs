@@ -10,7 +10,7 @@ use gpt_oss_model::{Bf16, GptOssConfig, Store, Weights};
 
 use crate::attention::{Arithmetic, AttentionSpan, Heads, attend};
 use crate::experts::{ExpertMatrix, ExpertWeights, mix};
-use crate::kernel::{Activations, Isa, Order, Rows};
+use crate::kernel::{Activations, Choice, Isa, Order, Rows, table};
 use crate::kv::{Kv, KvFormat, KvShape, RowParts, StoredRows, Table};
 use crate::linear::{Affine, Compute, Inputs, QuantizedRows, linear, token_ends};
 use crate::mapped::Mapped;
@@ -158,6 +158,11 @@ impl CpuModel {
     /// What activations are when they are multiplied.
     pub fn activations(&self) -> Activations {
         self.activations.with(self.isa, self.order)
+    }
+
+    /// Which kernels multiply what.
+    pub fn kernels(&self) -> Vec<Choice> {
+        table(self.isa, self.activations, self.order)
     }
 
     /// Where the time of all forward passes so far went.
@@ -325,7 +330,7 @@ impl CpuModel {
         let mixed = Inputs::new(compute, mixed, config.query_width(), self.dense.is_some());
         self.product(&[self.affine(&layer.o)], &mixed, true, x);
         let t = self.normed(&layer.experts_norm, x, false);
-        let quantized = compute.quantizes().then(|| {
+        let quantized = compute.chooser().quantizes().then(|| {
             QuantizedRows::made(compute, t.tokens(), config.hidden, self.norm_of(&layer.experts_norm, x))
         });
         let matrix =

@@ -147,8 +147,7 @@ fn tiny_with_rounded_activations_is_near_the_reference() {
 
 /// Activations of eight bits: every greedy token is the recorded one, and logits are off by what the README states.
 fn check_quantized(shape: &str, median_max: f32, rms_max: f32) {
-    // NEON computes in f32.
-    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available() && *isa != Isa::Neon) {
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
         let dir = root().join("tests/fixtures/gpt-oss").join(shape);
         let mut errors = compare(shape, &open(&dir, isa, 3).with_activations(Activations::Int8));
         errors.sort_by(f32::total_cmp);

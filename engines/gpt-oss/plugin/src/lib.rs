@@ -166,6 +166,9 @@ fn load_cpu(
     if options.touch {
         files::touch(&model, read, total, progress)?;
     }
+    if let Some(why) = gpt_oss_cpu::Isa::amx_refused() {
+        log::warn(format_args!("AMX is not used: {why}"));
+    }
     log::info(format_args!(
         "{}: {runs}; {} threads, {}, {} activations, {} attention and output{}, context {}, {} sequences, {} bytes of {} KV",
         files.id,

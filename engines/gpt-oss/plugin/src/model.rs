@@ -7,7 +7,7 @@ use engine_sdk::{
     Batch, DeviceBytes, KvGroup, KvLayout, KvMemory, Logits, MemoryUse, Model, ModelSpec, Progress, Slot,
     Status, Tokenize, Tokenizer,
 };
-use gpt_oss_cpu::{BLOCK_TOKENS, CpuModel, Kv, Span, Table};
+use gpt_oss_cpu::{BLOCK_TOKENS, CpuModel, Isa, Kv, Span, Table};
 
 use crate::CPU;
 use crate::limits::Limits;
@@ -106,6 +106,8 @@ impl Model for GptOssModel {
         let mut details = serde_json::json!({
             "forward_seconds": { "matrices": spent.matrices, "attention": spent.attention, "rest": spent.rest },
             "isa": self.model.isa().as_str(),
+            "amx_refused": Isa::amx_refused(),
+            "kernels": kernels(&self.model),
             "kv_format": self.options.kv_format.as_str(),
             "activations": self.model.activations().as_str(),
             "threads": self.model.threads(),
@@ -133,4 +135,13 @@ impl Model for GptOssModel {
             ..MemoryUse::default()
         }
     }
+}
+
+/// What multiplies weights of each form, from how many vectors on: `{"mxfp4": {"1": "avx512 vnni", …}, …}`.
+fn kernels(model: &CpuModel) -> serde_json::Value {
+    let mut kernels = serde_json::json!({});
+    for choice in model.kernels() {
+        kernels[choice.weights][choice.vectors_min.to_string()] = choice.kernel.into();
+    }
+    kernels
 }

@@ -17,6 +17,9 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "vector loads take pointers")]
 mod avx512vnni;
+#[cfg(target_arch = "aarch64")]
+#[expect(unsafe_code, reason = "vector loads take pointers, and instructions without intrinsics")]
+mod neon;
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "vector loads take pointers")]
 mod panel;
@@ -183,23 +186,87 @@ pub fn multiply(
     );
     assert!(isa.is_available(), "this processor has no {}", isa.as_str());
     let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row)).collect();
+    match kernel(isa, order, vectors.len()) {
+        Kernel::Scalar => drive::<scalar::Kernel>(rows, &vectors, out),
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Avx2 => drive::<avx2::Kernel>(rows, &vectors, out),
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Avx512Vnni => drive::<avx512vnni::Kernel>(rows, &vectors, out),
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Avx512VnniPanels => panel::multiply(rows, &vectors, out),
+        #[cfg(target_arch = "aarch64")]
+        Kernel::Neon => drive::<neon::Plain>(rows, &vectors, out),
+        #[cfg(target_arch = "aarch64")]
+        Kernel::NeonDot => drive::<neon::Dot>(rows, &vectors, out),
+        #[cfg(target_arch = "aarch64")]
+        Kernel::NeonPairs => drive::<neon::Pairs>(rows, &vectors, out),
+    }
+}
+
+/// What multiplies quantized rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kernel {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
+    #[cfg(target_arch = "x86_64")]
+    Avx512VnniPanels,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    #[cfg(target_arch = "aarch64")]
+    NeonDot,
+    #[cfg(target_arch = "aarch64")]
+    NeonPairs,
+}
+
+impl Kernel {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Kernel::Scalar => "scalar int8",
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2 => "avx2 int8",
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512Vnni => "avx512 vnni",
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512VnniPanels => "avx512 vnni panels",
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Neon => "neon int8",
+            #[cfg(target_arch = "aarch64")]
+            Kernel::NeonDot => "neon dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Kernel::NeonPairs => "neon i8mm",
+        }
+    }
+}
+
+/// What multiplies so many quantized rows.
+pub(super) fn kernel(isa: Isa, order: Order, vectors: usize) -> Kernel {
     match isa {
-        // NEON's are not asked for: see `Activations::with`.
-        Isa::Scalar | Isa::Neon => drive::<scalar::Kernel>(rows, &vectors, out),
+        Isa::Scalar => Kernel::Scalar,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx if avx512vnni::is_available() => {
-            if order == Order::Fastest && vectors.len() >= PANELS_MIN {
-                panel::multiply(rows, &vectors, out);
+            if order == Order::Fastest && vectors >= PANELS_MIN {
+                Kernel::Avx512VnniPanels
             } else {
-                drive::<avx512vnni::Kernel>(rows, &vectors, out);
+                Kernel::Avx512Vnni
             }
         }
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => drive::<avx2::Kernel>(rows, &vectors, out),
-        #[cfg(not(target_arch = "x86_64"))]
-        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => {
-            unreachable!("asserted to be available above, for {order:?} too")
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => Kernel::Avx2,
+        // A vector alone takes the dot product.
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon if order == Order::Fastest && vectors > 1 && neon::has_pairs() => Kernel::NeonPairs,
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => {
+            if neon::has_dot() {
+                Kernel::NeonDot
+            } else {
+                Kernel::Neon
+            }
         }
+        other => unreachable!("{} for {vectors} vectors, {order:?}, is of another processor", other.as_str()),
     }
 }
 

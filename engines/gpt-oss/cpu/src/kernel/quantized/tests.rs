@@ -44,8 +44,11 @@ pub(super) fn plain(row: &[u32], columns: usize) -> Vec<f64> {
 /// of magnitudes: 16 lanes are added up, and scales are multiplied. Weights of eight bits count 128 more, which other lanes
 /// make up for.
 fn check(rows: Rows<'_>, weights: &[f32], count: usize) {
-    let columns = rows.columns();
-    let inputs = quantized_rows(columns, count);
+    check_with(rows, weights, &quantized_rows(rows.columns(), count));
+}
+
+fn check_with(rows: Rows<'_>, weights: &[f32], inputs: &[Vec<u32>]) {
+    let (columns, count) = (rows.columns(), inputs.len());
     let vectors: Vec<&[u32]> = inputs.iter().map(Vec::as_slice).collect();
     let more = if matches!(rows, Rows::Int8 { .. }) { 2.0 } else { 0.0 };
     let magnitudes = |input: &[f64], weights: &[f32]| -> f64 {
@@ -86,6 +89,22 @@ fn check(rows: Rows<'_>, weights: &[f32], count: usize) {
     if avx512vnni::is_available() {
         let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row)).collect();
         compare("panels", &|out| panel::multiply(rows, &vectors, out));
+    }
+    // Whatever is chosen: each that the processor has.
+    #[cfg(target_arch = "aarch64")]
+    {
+        let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row)).collect();
+        compare("smull", &|out| drive::<neon::Plain>(rows, &vectors, out));
+        if neon::has_dot() {
+            compare("sdot", &|out| drive::<neon::Dot>(rows, &vectors, out));
+        } else {
+            println!("skipped: no dot products");
+        }
+        if neon::has_pairs() {
+            compare("smmla", &|out| drive::<neon::Pairs>(rows, &vectors, out));
+        } else {
+            println!("skipped: no products of pairs");
+        }
     }
 }
 
@@ -186,6 +205,44 @@ fn every_code_and_scale() {
     decode_row(&blocks, &scales, &mut weights);
     for vectors in [1, 6] {
         check(Rows::Mxfp4 { blocks: &blocks, scales: &scales, columns: 32 }, &weights, vectors);
+    }
+}
+
+/// The largest numbers there are, of one sign and of both: sums of products in sixteen bits would saturate or wrap where
+/// four of them were added, or a weight of eight bits were taken 128 too large (`vpmaddubsw`, `smull`).
+#[test]
+fn the_largest_numbers_saturate_nowhere() {
+    const COLUMNS: usize = 192;
+    const ROWS: usize = 5;
+    let signs: [fn(usize) -> f32; 4] =
+        [|_| 1.0, |_| -1.0, |c| [1.0, -1.0][c % 2], |c| [1.0, 1.0, -1.0, -1.0][c % 4]];
+    for (activation_sign, weight_sign) in signs.into_iter().flat_map(|a| signs.map(|w| (a, w))) {
+        let numbers: Vec<f32> = (0..COLUMNS).map(|c| 127.0 * activation_sign(c)).collect();
+        let mut row = vec![u32::MAX; words(COLUMNS)];
+        quantize(&numbers, &mut row);
+        assert_eq!(plain(&row, COLUMNS), numbers.iter().map(|n| f64::from(*n)).collect::<Vec<_>>());
+        for count in [1, 4, PANELS_MIN + 6] {
+            let inputs = vec![row.clone(); count];
+            // -6 is code 15, 6 is code 7; the scale 127 is 1.
+            let codes: Vec<u8> = (0..COLUMNS).map(|c| if weight_sign(c) < 0.0 { 15 } else { 7 }).collect();
+            let blocks: Vec<u8> =
+                codes.as_chunks::<2>().0.iter().map(|[low, high]| low | high << 4).collect();
+            let sixes: Vec<f32> = (0..COLUMNS).map(|c| 6.0 * weight_sign(c)).collect();
+            let (blocks, scales) = (blocks.repeat(ROWS), vec![127; ROWS * COLUMNS / BLOCK]);
+            let rows = Rows::Mxfp4 { blocks: &blocks, scales: &scales, columns: COLUMNS };
+            check_with(rows, &sixes.repeat(ROWS), &inputs);
+            // Also the one that no copy of weights has.
+            for most in [127.0, 128.0] {
+                let weights: Vec<f32> = (0..COLUMNS).map(|c| (most * weight_sign(c)).min(127.0)).collect();
+                let mut split_weights = vec![0.0; COLUMNS];
+                split(&weights, &mut split_weights);
+                let bytes: Vec<u8> = split_weights.iter().map(|w| *w as i8 as u8).collect();
+                let (bytes, scales) =
+                    (bytes.repeat(ROWS), [0x80, 0x3f].repeat(ROWS * COLUMNS / SCALE_COLUMNS));
+                let rows = Rows::Int8 { numbers: &bytes, scales: &scales, columns: COLUMNS };
+                check_with(rows, &weights.repeat(ROWS), &inputs);
+            }
+        }
     }
 }
 
