@@ -183,6 +183,7 @@ fn every_rest_of_rows_and_vectors() {
 }
 
 /// Panels of 16 rows are taken four, two and one at a time, with every number of vectors up to six.
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn every_rest_of_panels() {
     for rows in [31, 33, 48, 64, 79, 112] {
