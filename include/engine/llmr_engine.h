@@ -120,6 +120,7 @@ typedef struct llmr_status {
 #define LLMR_REASON_FILE_CORRUPT "file_corrupt"       /* MODEL_CORRUPT; the message names the file */
 #define LLMR_REASON_CANCELLED "cancelled"             /* CANCELLED; a progress callback said so */
 #define LLMR_REASON_INTERNAL "internal"               /* INTERNAL */
+#define LLMR_REASON_DEVICE_FAILED "device_failed"     /* INTERNAL; the device is of no more use to this process */
 #define LLMR_REASON_ABI_MISMATCH "abi_mismatch"       /* ABI_MISMATCH; versions needed (host), available (engine) */
 
 /* ---------------------------------------------------------------- small values; these never change */
@@ -528,7 +529,8 @@ typedef struct llmr_engine_api {
    * wait for anything but its own work: with nothing to do it returns at once.
    * *pending: how many sequences have not had their last event; 0: step need not be called until the next submit.
    * Calls progress while it works. If that says stop: LLMR_CANCELLED.
-   * On failure every sequence has ended without further events, *pending is 0, and the engine takes new ones.
+   * On failure every sequence has ended without further events, *pending is 0, and the engine takes new ones; unless
+   * the reason is LLMR_REASON_DEVICE_FAILED: then the host ends the process, and its sequences are tried in another.
    */
   llmr_code (*step)(llmr_engine *engine, const llmr_progress *progress, const llmr_event_sink *sink,
                     uint32_t *pending, llmr_status *status);

@@ -41,6 +41,7 @@ pub const REASON_FILE_UNREADABLE: &str = "file_unreadable";
 pub const REASON_FILE_CORRUPT: &str = "file_corrupt";
 pub const REASON_CANCELLED: &str = "cancelled";
 pub const REASON_INTERNAL: &str = "internal";
+pub const REASON_DEVICE_FAILED: &str = "device_failed";
 pub const REASON_ABI_MISMATCH: &str = "abi_mismatch";
 
 pub const LOG_ERROR: LogLevel = 0;

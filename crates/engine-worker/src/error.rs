@@ -25,6 +25,8 @@ pub enum WorkerError {
     Version { node: u32 },
     #[error("the node that started it (process {node}) is gone; its parent is process {parent}")]
     NodeGone { node: u32, parent: u32 },
+    #[error("the device can be used no more by this process: {0}")]
+    DeviceFailed(String),
 }
 
 impl WorkerError {
@@ -35,6 +37,7 @@ impl WorkerError {
                 exit_code::PROTOCOL
             }
             WorkerError::NodeGone { .. } => exit_code::NODE_GONE,
+            WorkerError::DeviceFailed(_) => exit_code::DEVICE,
         }
     }
 }

@@ -37,6 +37,8 @@ pub mod exit_code {
     pub const NODE_GONE: u8 = 4;
     /// Shutdown was asked for, and the engine did not come to an end.
     pub const SHUTDOWN_HANGS: u8 = 5;
+    /// The device has failed, as the engine said: another process may have it work again.
+    pub const DEVICE: u8 = 6;
     /// A mistake in the worker itself; stderr has its place.
     pub const PANIC: u8 = 101;
 }

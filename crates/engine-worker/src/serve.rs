@@ -19,6 +19,9 @@ use crate::outbox::Outbox;
 const LONG_TEXT_BYTES: usize = 64 << 10;
 
 /// Returns when the node has asked for the end and the engine is closed.
+///
+/// # Errors
+/// The engine's device has failed: no process that has used it can go on.
 pub fn serve(inbox: &'static Inbox, outbox: &'static Outbox) -> Result<(), WorkerError> {
     let heard = Heard::default();
     let mut server = Server { inbox, outbox, engine: None, running: Running::new(), heard: &heard };
@@ -28,7 +31,7 @@ pub fn serve(inbox: &'static Inbox, outbox: &'static Outbox) -> Result<(), Worke
         match inbox.take(idle) {
             Some(ToWorker::Shutdown) => break,
             Some(message) => server.handle(message),
-            None => server.step(),
+            None => server.step()?,
         }
     }
     server.shut_down();
@@ -127,8 +130,8 @@ impl Server<'_> {
         }
     }
 
-    fn step(&mut self) {
-        let Some(engine) = &mut self.engine else { return };
+    fn step(&mut self) -> Result<(), WorkerError> {
+        let Some(engine) = &mut self.engine else { return Ok(()) };
         let progress = ProgressContext::new(self.inbox, self.outbox, Phase::Step, self.heard);
         let mut sink = SinkContext { running: &mut self.running, events: Vec::new(), complaints: Vec::new() };
         let outcome = engine.step(&progress, &mut sink);
@@ -151,6 +154,10 @@ impl Server<'_> {
             Ok(_) => {}
             // The node asked for the end: what is left ends in `shut_down`, in an orderly way.
             Err(status) if status.code == StatusCode::Cancelled && self.inbox.stopping() => {}
+            // Its sequences have no last event: to the node they were aboard a worker that died.
+            Err(status) if status.reason == engine_abi::REASON_DEVICE_FAILED => {
+                return Err(WorkerError::DeviceFailed(status.message.to_string()));
+            }
             Err(status) => {
                 self.running.clear();
                 self.outbox.send(&ToNode::StepFailed { status });
@@ -159,6 +166,7 @@ impl Server<'_> {
         if self.running.is_empty() {
             lifetime::flush_c_streams();
         }
+        Ok(())
     }
 
     fn shut_down(mut self) {

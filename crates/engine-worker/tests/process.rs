@@ -89,6 +89,20 @@ fn it_ends_with_its_node_while_the_engine_hangs_in_a_step() {
 }
 
 #[test]
+fn a_device_that_fails_ends_the_process_with_the_cause() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let fail = r#"if (engine->count == 0) return LLMR_OK;
+        return fail(status, LLMR_INTERNAL, LLMR_REASON_DEVICE_FAILED, 0, 0, "an illegal address in embed");"#;
+    let changes = [("step.c", "  if (engine->count == 0) return LLMR_OK;", fail)];
+    let engine = changed_echo(dir.path(), &changes);
+    let mut worker = loaded(&engine, dir.path());
+    worker.send(&ToWorker::Submit(Box::new(submit(1)))).expect("sent");
+    exits_with(&mut worker, exit_code::DEVICE);
+    let lines = worker.stderr_lines();
+    assert!(lines.iter().any(|line| line.contains("an illegal address in embed")), "{lines:?}");
+}
+
+#[test]
 fn an_engine_that_hangs_in_unload_is_ended_after_shutdown() {
     let dir = tempfile::tempdir().expect("a folder");
     let changes = [(

@@ -23,7 +23,6 @@ pub(crate) use model::WgpuGptOss;
 const DEFAULTS: Defaults = Defaults { sequences: 8, batch_tokens: 512 };
 /// Context when nobody asks for one: the systems do not tell how much memory is free, so what is taken is little.
 const CONTEXT_DEFAULT: u32 = 8_192;
-const REASON_DEVICE_FAILED: &str = "device_failed";
 const ALLOW_SOFTWARE: &str = "allow_software";
 
 /// The adapters that are hardware and have what the kernels need. Says in the log what keeps others out.
@@ -236,7 +235,7 @@ fn status(error: &DeviceError) -> Status {
         // So much was wanted in all, and so much was had.
         DeviceError::OutOfMemory { wanted, used, .. } => Status::oom_vram(message, used + wanted, *used),
         DeviceError::Lost { .. } | DeviceError::Failed { .. } => {
-            Status::new(StatusCode::Internal, REASON_DEVICE_FAILED, message)
+            Status::new(StatusCode::Internal, reason::DEVICE_FAILED, message)
         }
     }
 }
