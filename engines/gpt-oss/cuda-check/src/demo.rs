@@ -108,15 +108,13 @@ fn answer(model: &mut CudaModel, prompts: &[Prompt]) -> Result<usize> {
                 }
             })
             .collect();
-        model.forward(&spans)?;
         let lengths: Vec<(usize, bool)> = spans.iter().map(|s| (s.tokens.len(), s.wants_logits)).collect();
         let draw = Draw { sampling: &sampling, history: &history, position: 0, only: None };
         let draws = vec![draw; lengths.iter().filter(|l| l.1).count()];
+        model.launch(&spans, &draws, &[])?;
         let mut chosen = Vec::new();
-        if !draws.is_empty() {
-            for choice in model.sample(&draws, &[])? {
-                chosen.push(choice.context("a greedy row cannot be sampled")??.id);
-            }
+        for choice in model.collect()? {
+            chosen.push(choice.context("a greedy row cannot be sampled")??.id);
         }
         let mut chosen = chosen.into_iter();
         for (chat, (length, wanted)) in at_work.iter_mut().zip(lengths) {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use gpt_oss_cuda::ops::OPERATORS;
+use gpt_oss_cuda::ops::embed::chosen;
 use gpt_oss_cuda::plan::BLOCK_TOKENS;
 use gpt_oss_cuda::testing::Bench;
 use gpt_oss_cuda::{Bounds, CudaModel, Device, DeviceError, Span};
@@ -88,7 +89,8 @@ fn tables(model: &CudaModel, row: usize, positions: usize) -> Vec<Vec<u32>> {
     (0..groups).map(|group| (0..each).map(|i| block(group, i)).collect()).collect()
 }
 
-/// Seconds of a step in which every row has one token, sampling included. What the context says is whatever memory holds.
+/// Seconds of a step in which every row has one token, the one that the step before chose: each step is launched before the
+/// tokens of the last one are waited for. What the context says is whatever memory holds.
 fn decode(model: &mut CudaModel, batch: usize, context: usize) -> Result<f64> {
     let end = context + STEPS + STEPS_BEFORE;
     let rows: Vec<Vec<Vec<u32>>> = (0..batch).map(|row| tables(model, row, end)).collect();
@@ -96,23 +98,28 @@ fn decode(model: &mut CudaModel, batch: usize, context: usize) -> Result<f64> {
     let draw = engine_sdk::Draw { sampling: &sampling, history: &history, position: 0, only: None };
     let draws = vec![draw; batch];
     let mut start = Instant::now();
+    let tokens: Vec<[u32; 1]> = (0..batch as u32).map(|draw| [chosen(draw)]).collect();
     for step in 0..STEPS + STEPS_BEFORE {
         if step == STEPS_BEFORE {
             start = Instant::now();
         }
         let spans: Vec<Span<'_>> = rows
             .iter()
-            .map(|tables| Span {
+            .zip(&tokens)
+            .map(|(tables, token)| Span {
                 position: context + step,
-                tokens: &[1],
+                tokens: if step == 0 { &[1] } else { token },
                 tables: tables.iter().map(|blocks| (0, &blocks[..])).collect(),
                 wants_logits: true,
             })
             .collect();
-        model.forward(&spans)?;
-        // A row's own error, such as logits that are no numbers, does not change the time.
-        let _ = model.sample(&draws, &[])?;
+        model.launch(&spans, &draws, &[])?;
+        if step > 0 {
+            // A row's own error, such as logits that are no numbers, does not change the time.
+            let _ = model.collect()?;
+        }
     }
+    let _ = model.collect()?;
     Ok(start.elapsed().as_secs_f64() / STEPS as f64)
 }
 
@@ -131,7 +138,8 @@ fn prefill(model: &mut CudaModel, tokens: usize) -> Result<f64> {
             tables: tables.iter().map(|blocks| (0, &blocks[..])).collect(),
             wants_logits: position + chunk.len() == tokens,
         };
-        model.forward(&[span])?;
+        model.launch(&[span], &[], &[])?;
+        let _ = model.collect()?;
     }
     model.logits(0, &mut logits)?;
     Ok(start.elapsed().as_secs_f64())

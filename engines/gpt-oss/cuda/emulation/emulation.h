@@ -85,6 +85,12 @@ inline unsigned byte_perm(unsigned low, unsigned high, unsigned which) {
 
 }  // namespace emulation
 
+// Nobody else runs until this thread waits.
+inline unsigned long long atomicAdd(unsigned long long *to, unsigned long long x) {
+    const unsigned long long before = *to;
+    *to += x;
+    return before;
+}
 inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 
 #define DEVICE static inline

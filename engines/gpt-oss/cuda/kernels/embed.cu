@@ -1,8 +1,13 @@
-// The embedding's row of each token: x (tokens, hidden).
+// The embedding's row of each token: x (tokens, hidden). A token with CHOSEN is not known to the host yet: the rest of it says
+// which row of the step before chose it.
+
+#define CHOSEN 0x80000000u
 
 struct EmbedArgs {
     const bf16 *table;
     const u32 *tokens;
+    // (rows of the step before)
+    const u32 *next;
     float *x;
     u32 hidden;
 };
@@ -10,7 +15,9 @@ struct EmbedArgs {
 // A block for each token.
 KERNEL(embed, EmbedArgs, 128) {
     const u64 token = blockIdx.x;
-    const bf16 *row = a.table + static_cast<u64>(a.tokens[token]) * a.hidden;
+    const u32 named = a.tokens[token];
+    const u32 id = named & CHOSEN ? a.next[named & ~CHOSEN] : named;
+    const bf16 *row = a.table + static_cast<u64>(id) * a.hidden;
     for (u32 i = 8 * threadIdx.x; i < a.hidden; i += 8 * 128) {
         const Quad v = load16(row + i);
         float *x = a.x + token * a.hidden + i;

@@ -1,12 +1,14 @@
-// Chooses the next token of each row, as the SDK's sampler does (crates/engine-sdk/src/sampler.rs says the rules), where
-// neither top_k, top_p nor min_p cut candidates away. Weights and their sums are f64; the sums are taken in another order,
-// so a draw within 1e-13 of the border between two tokens may fall to the other one. 0 and -0 are equal here.
+// Chooses the next token of each row, as the SDK's sampler does (crates/engine-sdk/src/sampler.rs says the rules), and leaves it
+// where the next step reads it. Weights and their sums are f64; the sums are taken in another order, so a draw within 1e-13 of
+// the border between two tokens may fall to the other one. Where top_p cuts, weights are whole multiples of 2^-45, so that
+// their sum is the same in every order: a cut within 1e-8 of the border may fall beside it. 0 and -0 are equal here.
 
 #define NOT_FINITE 1u
 #define NONE_POSSIBLE 2u
 #define NO_TOKEN 0xffffffffu
-// Words of one row: temperature, seed (low, high), position, first change, changes, most likely ones wanted plus 1 or 0, 0.
-#define ROW_WORDS 8
+// Words of one row: temperature, seed (low, high), position, first change, changes, most likely ones wanted plus 1 or 0, top_k,
+// top_p, min_p, 0, 0.
+#define ROW_WORDS 12
 // Words of one change: token, whether it is out, bias, repetition, what is taken off, room for the logit as it was.
 #define CHANGE_WORDS 6
 // Words of an answer: status, token, its logprob, then token and logprob of up to 20 most likely ones.
@@ -14,6 +16,8 @@
 #define ANSWER_WORDS (3 + 2 * MOST_LIKELY_MAX)
 #define SAMPLE_THREADS 512
 #define SAMPLE_WARPS (SAMPLE_THREADS / 32)
+#define SAMPLE_BINS 256
+#define SAMPLE_ONE 35184372088832.0  // 2^45: the weights of 201,088 tokens are at most 1 each and sum up below 2^63
 
 struct SampleArgs {
     // (rows, vocabulary), changed in place
@@ -23,6 +27,8 @@ struct SampleArgs {
     const u32 *rows;
     u32 *changes;
     u32 *answers;
+    // (rows) what was chosen; 0 where nothing could be
+    u32 *next;
     u32 vocabulary;
 };
 
@@ -93,6 +99,129 @@ DEVICE bool sample_known(const u32 *known, u32 token) { return (known[token / 32
 // Not past the largest finite number.
 DEVICE float sample_finite(float x) { return fminf(fmaxf(x, -3.402823466e38f), 3.402823466e38f); }
 
+// What may be drawn of a row.
+struct SampleField {
+    const float *logits;
+    const u32 *known;
+    u32 vocabulary;
+    float top, temperature;
+    // Of the rank of a token: what is behind this logit, and of those with this logit behind this token, is out.
+    u32 cut, cut_token;
+};
+
+// Larger for larger numbers.
+DEVICE u32 sample_key(float x) {
+    const u32 bits = __float_as_uint(x);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// The logit that a token is drawn by, at most 0; minus infinity if it is out.
+DEVICE float sample_logit(const SampleField &f, u32 i) {
+    if (!sample_known(f.known, i) || !(f.logits[i] > NEVER)) {
+        return NEVER;
+    }
+    const float v = (f.logits[i] - f.top) / f.temperature;
+    const u32 key = sample_key(v);
+    return key > f.cut || (key == f.cut && i <= f.cut_token) ? v : NEVER;
+}
+
+DEVICE u64 sample_mass(float v) { return static_cast<u64>(exp(static_cast<double>(v)) * SAMPLE_ONE); }
+
+// Keeps the first tokens by rank: `count` of them, or if that is 0 the fewest that sum to `share` of all weights. The key of
+// the last one is found digit by digit: how many tokens, or how much weight, is behind each value of the next digit?
+DEVICE void sample_cut(SampleField &f, u32 count, float share, u32 *tokens) {
+    SHARED(u64, bins, SAMPLE_WARPS * SAMPLE_BINS);
+    SHARED(u64, found, 3);
+    const u32 tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+    u32 prefix = 0;
+    u64 above = 0, target = count;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        for (u32 i = tid; i < SAMPLE_WARPS * SAMPLE_BINS; i += SAMPLE_THREADS) {
+            bins[i] = 0;
+        }
+        __syncthreads();
+        for (u32 i = tid; i < f.vocabulary; i += SAMPLE_THREADS) {
+            const float v = sample_logit(f, i);
+            const u32 key = sample_key(v);
+            if (v > NEVER && (shift == 24 || key >> (shift + 8) == prefix)) {
+                atomicAdd(&bins[warp * SAMPLE_BINS + ((key >> shift) & 255)], count != 0 ? 1ull : sample_mass(v));
+            }
+        }
+        __syncthreads();
+        if (tid < SAMPLE_BINS) {
+            for (u32 w = 1; w < SAMPLE_WARPS; w++) {
+                bins[tid] += bins[w * SAMPLE_BINS + tid];
+            }
+        }
+        __syncthreads();
+        if (tid == 0) {
+            if (count == 0 && shift == 24) {
+                u64 all = 0;
+                for (u32 digit = 0; digit < SAMPLE_BINS; digit++) {
+                    all += bins[digit];
+                }
+                target = static_cast<u64>(ceil(static_cast<double>(share) * static_cast<double>(all)));
+            }
+            u32 digit = SAMPLE_BINS - 1;
+            while (digit > 0 && above + bins[digit] < target) {
+                above += bins[digit];
+                digit--;
+            }
+            found[0] = digit;
+            found[1] = above;
+            found[2] = target;
+        }
+        __syncthreads();
+        prefix = prefix << 8 | static_cast<u32>(found[0]);
+        above = found[1];
+        target = found[2];
+        __syncthreads();
+    }
+    // Of those with this very logit as many as it takes, the lowest first.
+    const float at = __uint_as_float(prefix & 0x80000000u ? prefix & 0x7fffffffu : ~prefix);
+    const u64 each = count != 0 ? 1 : sample_mass(at);
+    const u64 missing = target > above ? target - above : 0;
+    const u64 wanted = each == 0 ? f.vocabulary : (missing + each - 1) / each;
+    const u32 steps = (f.vocabulary + 32 * SAMPLE_WARPS - 1) / (32 * SAMPLE_WARPS);
+    const u32 begin = warp * steps * 32;
+    u32 equal = 0;
+    for (u32 step = 0; step < steps; step++) {
+        const u32 i = begin + step * 32 + lane;
+        const bool is_equal = i < f.vocabulary && sample_key(sample_logit(f, i)) == prefix;
+        equal += __popc(__ballot_sync(FULL_WARP, is_equal));
+    }
+    if (lane == 0) {
+        bins[warp] = equal;
+    }
+    __syncthreads();
+    u64 before = 0;
+    u32 chosen_warp = 0;
+    while (chosen_warp < SAMPLE_WARPS && before + bins[chosen_warp] < wanted) {
+        before += bins[chosen_warp];
+        chosen_warp++;
+    }
+    if (tid == 0) {
+        tokens[0] = NO_TOKEN;
+    }
+    __syncthreads();
+    if (warp == chosen_warp) {
+        for (u32 step = 0; step < steps; step++) {
+            const u32 i = begin + step * 32 + lane;
+            const bool is_equal = i < f.vocabulary && sample_key(sample_logit(f, i)) == prefix;
+            const u32 lanes = __ballot_sync(FULL_WARP, is_equal);
+            const u32 place = __popc(lanes & ((2u << lane) - 1));
+            if (is_equal && before + place == wanted) {
+                tokens[0] = i;
+            }
+            before += __popc(lanes);
+        }
+    }
+    __syncthreads();
+    f.cut = prefix;
+    f.cut_token = tokens[0];
+    __syncthreads();
+}
+
 // A block for each row.
 KERNEL(sample, SampleArgs, SAMPLE_THREADS) {
     SHARED(float, values, SAMPLE_WARPS);
@@ -105,6 +234,9 @@ KERNEL(sample, SampleArgs, SAMPLE_THREADS) {
     const float temperature = __uint_as_float(row[0]);
     u32 *changes = a.changes + static_cast<u64>(row[4]) * CHANGE_WORDS;
     const u32 change_count = row[5];
+    if (tid == 0) {
+        a.next[blockIdx.x] = 0;
+    }
 
     // The first logit that is no number, and the largest.
     float top = NEVER;
@@ -192,14 +324,21 @@ KERNEL(sample, SampleArgs, SAMPLE_THREADS) {
         return;
     }
     if (temperature != 0.0f) {
+        SampleField field{logits, a.known, a.vocabulary, top, temperature, 0, NO_TOKEN};
+        if (row[7] != 0) {
+            sample_cut(field, row[7], 0.0f, tokens);
+        }
+        if (__uint_as_float(row[8]) < 1.0f) {
+            sample_cut(field, 0, __uint_as_float(row[8]), tokens);
+        }
+        const double least = static_cast<double>(__uint_as_float(row[9]));
         // Each warp has a stretch of tokens, so that sums go in their order.
         const u32 steps = (a.vocabulary + 32 * SAMPLE_WARPS - 1) / (32 * SAMPLE_WARPS);
         const u32 begin = warp * steps * 32, end = min(begin + steps * 32, a.vocabulary);
         double sum = 0.0;
         for (u32 i = begin + lane; i < end; i += 32) {
-            if (sample_known(a.known, i)) {
-                sum += exp(static_cast<double>((logits[i] - top) / temperature));
-            }
+            const double weight = exp(static_cast<double>(sample_logit(field, i)));
+            sum += weight >= least ? weight : 0.0;
         }
         const double all = sample_sum(sum, sums);
         const double target = sample_uniform(row[1], row[2], row[3]) * all;
@@ -222,8 +361,9 @@ KERNEL(sample, SampleArgs, SAMPLE_THREADS) {
             for (u32 step = 0; step < steps && found == NO_TOKEN; step++) {
                 const u32 i = begin + step * 32 + lane;
                 double running = 0.0;
-                if (i < end && sample_known(a.known, i)) {
-                    running = exp(static_cast<double>((logits[i] - top) / temperature));
+                if (i < end) {
+                    const double weight = exp(static_cast<double>(sample_logit(field, i)));
+                    running = weight >= least ? weight : 0.0;
                 }
                 const bool has_weight = running > 0.0;
                 UNROLL
@@ -250,6 +390,7 @@ KERNEL(sample, SampleArgs, SAMPLE_THREADS) {
     if (tid == 0) {
         answer[0] = 0;
         answer[1] = token;
+        a.next[blockIdx.x] = token;
         float raw = logits[token];
         for (u32 i = 0; i < change_count; i++) {
             if (changes[i * CHANGE_WORDS] == token) {

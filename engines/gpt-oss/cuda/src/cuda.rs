@@ -9,7 +9,9 @@ use std::time::Instant;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
-use crate::device::{Address, Device, DeviceError, Info, Launch, Recording};
+use crate::device::{
+    Address, Device, DeviceError, FETCH_BYTES_MAX, FETCHES_MAX, Fetch, Info, Launch, Recording,
+};
 
 /// Pinned memory of one of the two staging buffers: one is filled while the other is read by the device.
 const STAGING_BYTES: usize = 32 << 20;
@@ -160,13 +162,30 @@ struct State {
     staging: Vec<Staging>,
     /// The buffer to use next.
     next: usize,
+    /// Where fetches arrive, used in turn.
+    arrivals: Vec<Staging>,
+    next_arrival: usize,
 }
 
 /// Pinned memory, and the event behind its last use.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Staging {
     memory: *mut c_void,
     event: sys::CUevent,
+}
+
+impl Staging {
+    /// Let go when the device is dropped. The context is current.
+    fn new(bytes: usize) -> Result<Staging, DeviceError> {
+        // SAFETY: freed with the event when the device is dropped.
+        let memory = call("pinned memory", || unsafe { result::malloc_host(bytes, 0) })?;
+        let event = call("event", || result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING));
+        let event = event.inspect_err(|_| {
+            // SAFETY: just allocated, and nobody has it.
+            let _ = call("pinned memory", || unsafe { result::free_host(memory) });
+        })?;
+        Ok(Staging { memory, event })
+    }
 }
 
 // SAFETY: the driver's handles may be used from any thread; every call makes the context current for its own.
@@ -239,10 +258,7 @@ impl Cuda {
         let number = state.next % 2;
         state.next += 1;
         if state.staging.len() <= number {
-            // SAFETY: freed when this is dropped.
-            let memory = call("pinned memory", || unsafe { result::malloc_host(STAGING_BYTES, 0) })?;
-            let event = call("event", || result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING))?;
-            state.staging.push(Staging { memory, event });
+            state.staging.push(Staging::new(STAGING_BYTES)?);
         }
         let Staging { memory, event } = state.staging[number];
         // SAFETY: the event is destroyed when this is dropped. One that was never recorded is done.
@@ -316,6 +332,35 @@ impl Device for Cuda {
         self.wait()?;
         // SAFETY: the caller's addresses are of this device; the call returns when the bytes are there.
         call("download", || unsafe { result::memcpy_dtoh_sync(bytes, from.0) })
+    }
+
+    fn begin_fetch(&self, from: Address, bytes: usize) -> Result<Fetch, DeviceError> {
+        assert!(bytes <= FETCH_BYTES_MAX, "a fetch of {bytes} bytes");
+        self.enter()?;
+        let mut state = self.state.borrow_mut();
+        let number = state.next_arrival % FETCHES_MAX;
+        state.next_arrival += 1;
+        if state.arrivals.len() <= number {
+            state.arrivals.push(Staging::new(FETCH_BYTES_MAX)?);
+        }
+        let Staging { memory, event } = state.arrivals[number];
+        // SAFETY: the buffer is that long, and nobody reads it before the event; the caller's address is of this device.
+        call("fetch", || unsafe {
+            let arrival = std::slice::from_raw_parts_mut(memory.cast::<u8>(), bytes);
+            result::memcpy_dtoh_async(arrival, from.0, self.stream)?;
+            result::event::record(event, self.stream)
+        })?;
+        Ok(Fetch(number))
+    }
+
+    fn end_fetch(&self, fetch: Fetch, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.enter()?;
+        let Staging { memory, event } = self.state.borrow().arrivals[fetch.0];
+        // SAFETY: the event was recorded behind the copy, and lives until this is dropped.
+        call("work", || unsafe { result::event::synchronize(event) })?;
+        // SAFETY: the copy into the buffer has ended, and none has begun since.
+        bytes.copy_from_slice(unsafe { std::slice::from_raw_parts(memory.cast::<u8>(), bytes.len()) });
+        Ok(())
     }
 
     fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
@@ -396,7 +441,7 @@ impl Drop for Cuda {
             for address in state.allocations {
                 let _ = result::free_sync(address);
             }
-            for Staging { memory, event } in state.staging {
+            for Staging { memory, event } in state.staging.into_iter().chain(state.arrivals) {
                 let _ = result::event::destroy(event);
                 let _ = result::free_host(memory);
             }

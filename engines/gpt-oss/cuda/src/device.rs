@@ -32,6 +32,15 @@ pub struct Launch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recording(pub usize);
 
+/// A copy from a device that has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fetch(pub usize);
+
+/// Fetches that have begun and not ended, at most.
+pub const FETCHES_MAX: usize = 2;
+/// Bytes of one of them, at most: the answers of 256 rows fit.
+pub const FETCH_BYTES_MAX: usize = 64 << 10;
+
 /// What a device is.
 #[derive(Debug, Clone)]
 pub struct Info {
@@ -85,6 +94,19 @@ pub trait Device: Send + fmt::Debug {
     /// # Errors
     /// The device, or something launched before, has failed.
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Begins a copy from the device, behind what was launched before, and returns at once. Of up to [`FETCH_BYTES_MAX`]
+    /// bytes, and with up to [`FETCHES_MAX`] that have not ended.
+    ///
+    /// # Errors
+    /// The device, or something launched before, has failed.
+    fn begin_fetch(&self, from: Address, bytes: usize) -> Result<Fetch, DeviceError>;
+
+    /// Waits for a copy, and not for what was launched behind it. `bytes` is as long as was said.
+    ///
+    /// # Errors
+    /// The device, or something launched before, has failed.
+    fn end_fetch(&self, fetch: Fetch, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
     /// Returns at once; what goes wrong is told by a later call.
     ///

@@ -2,11 +2,16 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CString, c_char, c_uint, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::device::{Address, Device, DeviceError, Info, Launch, Recording};
+use crate::device::{
+    Address, Device, DeviceError, FETCH_BYTES_MAX, FETCHES_MAX, Fetch, Info, Launch, Recording,
+};
+use crate::plan::PAGE_BYTES;
 
 /// Of every allocation, as CUDA's.
 const ALIGNMENT: usize = 256;
@@ -27,12 +32,43 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// Runs every launch to its end before it returns.
+/// Memory that is allocated, for whoever outlives the device.
+#[derive(Debug, Default)]
+pub struct Usage {
+    bytes: AtomicU64,
+    pages: AtomicU64,
+}
+
+impl Usage {
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes, where each allocation has whole pages of a driver.
+    pub fn page_bytes(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed) * PAGE_BYTES
+    }
+
+    fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.pages.fetch_add(bytes.div_ceil(PAGE_BYTES), Ordering::Relaxed);
+    }
+
+    fn take(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.pages.fetch_sub(bytes.div_ceil(PAGE_BYTES), Ordering::Relaxed);
+    }
+}
+
+/// Runs every launch to its end before it returns; or, if it is late, everything when somebody waits for it, and no more
+/// than that.
 #[derive(Debug)]
 pub struct Emulated {
     /// 0: threads run in their order. Else a seed: they run in an order by chance.
     schedule: u64,
     memory_total: u64,
+    is_late: bool,
+    usage: Arc<Usage>,
     state: RefCell<State>,
 }
 
@@ -40,9 +76,20 @@ pub struct Emulated {
 struct State {
     /// Start to layout.
     allocations: BTreeMap<u64, Layout>,
-    used: u64,
     recording: Option<Vec<Launch>>,
     recorded: Vec<Vec<Launch>>,
+    /// What a late device has still to do.
+    waiting: VecDeque<Work>,
+    /// What fetches have brought, and the fetch to use next.
+    fetched: [Option<Vec<u8>>; FETCHES_MAX],
+    next_fetch: usize,
+}
+
+#[derive(Debug)]
+enum Work {
+    Upload(Address, Vec<u8>),
+    Launch(Launch),
+    Fetch(Fetch, Address, usize),
 }
 
 impl Emulated {
@@ -52,12 +99,44 @@ impl Emulated {
 
     /// A device with so many bytes.
     pub fn with_memory(schedule: u64, memory_total: u64) -> Emulated {
-        Emulated { schedule, memory_total, state: RefCell::default() }
+        Emulated { schedule, memory_total, is_late: false, usage: Arc::default(), state: RefCell::default() }
     }
 
-    /// Bytes that are allocated.
-    pub fn used(&self) -> u64 {
-        self.state.borrow().used
+    /// Does everything as late as can be.
+    #[must_use]
+    pub fn late(mut self) -> Emulated {
+        self.is_late = true;
+        self
+    }
+
+    pub fn usage(&self) -> Arc<Usage> {
+        Arc::clone(&self.usage)
+    }
+
+    fn give(&self, work: Work) -> Result<(), DeviceError> {
+        self.state.borrow_mut().waiting.push_back(work);
+        if self.is_late { Ok(()) } else { self.work_until(|_| false) }
+    }
+
+    /// Works until this holds, or nothing is left.
+    fn work_until(&self, is_enough: impl Fn(&State) -> bool) -> Result<(), DeviceError> {
+        while !is_enough(&self.state.borrow()) {
+            let Some(work) = self.state.borrow_mut().waiting.pop_front() else { break };
+            match work {
+                Work::Launch(launch) => self.run(&launch)?,
+                Work::Upload(to, bytes) => {
+                    // SAFETY: the bytes lie in one of our allocations, as was checked, which nobody borrows.
+                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.0 as *mut u8, bytes.len()) };
+                }
+                Work::Fetch(fetch, from, length) => {
+                    let mut bytes = vec![0; length];
+                    // SAFETY: as above.
+                    unsafe { std::ptr::copy_nonoverlapping(from.0 as *const u8, bytes.as_mut_ptr(), length) };
+                    self.state.borrow_mut().fetched[fetch.0] = Some(bytes);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn run(&self, launch: &Launch) -> Result<(), DeviceError> {
@@ -113,13 +192,13 @@ impl Device for Emulated {
             name: "emulated".to_owned(),
             processors: PROCESSORS,
             memory_total: self.memory_total,
-            memory_free: self.memory_total - self.used(),
+            memory_free: self.memory_total - self.usage.bytes(),
         })
     }
 
     fn allocate(&self, bytes: u64) -> Result<Address, DeviceError> {
         let mut state = self.state.borrow_mut();
-        let free = self.memory_total - state.used;
+        let free = self.memory_total - self.usage.bytes();
         let size = usize::try_from(bytes.max(1)).ok().filter(|_| bytes <= free);
         let layout = size.and_then(|size| Layout::from_size_align(size, ALIGNMENT).ok());
         let Some(layout) = layout else { return Err(DeviceError::OutOfMemory { wanted: bytes, free }) };
@@ -131,21 +210,36 @@ impl Device for Emulated {
         // SAFETY: that many bytes were just allocated. NaNs, so that what nobody wrote is seen.
         unsafe { start.write_bytes(0xff, layout.size()) };
         state.allocations.insert(start as u64, layout);
-        state.used += bytes;
+        self.usage.add(layout.size() as u64);
         Ok(Address(start as u64))
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check("upload", to, bytes.len())?;
-        // SAFETY: the bytes lie in one of our allocations, which nobody borrows.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.0 as *mut u8, bytes.len()) };
-        Ok(())
+        self.give(Work::Upload(to, bytes.to_vec()))
     }
 
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
         self.check("download", from, bytes.len())?;
-        // SAFETY: as above.
+        self.wait()?;
+        // SAFETY: the bytes lie in one of our allocations, which nobody borrows.
         unsafe { std::ptr::copy_nonoverlapping(from.0 as *const u8, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    fn begin_fetch(&self, from: Address, bytes: usize) -> Result<Fetch, DeviceError> {
+        self.check("fetch", from, bytes)?;
+        assert!(bytes <= FETCH_BYTES_MAX, "a fetch of {bytes} bytes");
+        let fetch = Fetch(self.state.borrow().next_fetch % FETCHES_MAX);
+        self.state.borrow_mut().next_fetch += 1;
+        self.give(Work::Fetch(fetch, from, bytes))?;
+        Ok(fetch)
+    }
+
+    fn end_fetch(&self, fetch: Fetch, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.work_until(|state| state.fetched[fetch.0].is_some())?;
+        let fetched = self.state.borrow_mut().fetched[fetch.0].take();
+        bytes.copy_from_slice(&fetched.expect("a fetch ends once, and has begun"));
         Ok(())
     }
 
@@ -154,7 +248,7 @@ impl Device for Emulated {
             recording.push(launch.clone());
             return Ok(());
         }
-        self.run(launch)
+        self.give(Work::Launch(launch.clone()))
     }
 
     fn begin_recording(&self) -> Result<(), DeviceError> {
@@ -174,16 +268,18 @@ impl Device for Emulated {
 
     fn replay(&self, recording: Recording) -> Result<(), DeviceError> {
         let launches = self.state.borrow().recorded[recording.0].clone();
-        launches.iter().try_for_each(|launch| self.run(launch))
+        launches.into_iter().try_for_each(|launch| self.give(Work::Launch(launch)))
     }
 
     fn wait(&self) -> Result<(), DeviceError> {
-        Ok(())
+        self.work_until(|_| false)
     }
 
     fn seconds(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        self.wait()?;
         let start = Instant::now();
         work()?;
+        self.wait()?;
         Ok(start.elapsed().as_secs_f64())
     }
 }
@@ -193,6 +289,7 @@ impl Drop for Emulated {
         for (start, layout) in &self.state.get_mut().allocations {
             // SAFETY: allocated with this layout, and freed once.
             unsafe { dealloc(*start as *mut u8, *layout) };
+            self.usage.take(layout.size() as u64);
         }
     }
 }

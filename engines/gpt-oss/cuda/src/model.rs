@@ -1,12 +1,13 @@
-//! The model on a device: a forward pass as a row of launches, recorded for steps in which every sequence has one token.
+//! The model on a device: a step as a row of launches, recorded where every sequence has one token. A step is launched without
+//! waiting for the one before, whose tokens it may read where they are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use engine_sdk::{Choice, Draw, Status};
 use gpt_oss_model::rope::Rotation;
 use gpt_oss_model::{GptOssConfig, Weights};
 
-use crate::device::{Address, Device, DeviceError, Launch, Recording};
+use crate::device::{Address, Device, DeviceError, FETCHES_MAX, Fetch, Launch, Recording};
 use crate::ops::attention_combine::AttentionCombineArgs;
 use crate::ops::attention_decode::{AttentionDecodeArgs, parts};
 use crate::ops::attention_prefill::AttentionPrefillArgs;
@@ -32,7 +33,7 @@ use crate::weights::{DeviceWeights, LoadError};
 pub struct Span<'a> {
     /// Of the first of the tokens.
     pub position: usize,
-    /// Not empty, and below the vocabulary.
+    /// Not empty. Each is below the vocabulary, or a [`chosen`](crate::ops::embed::chosen) one of the step before.
     pub tokens: &'a [u32],
     /// Of each group of [`KvGroups`]: the number of the first block in the sequence, and the blocks from there on.
     pub tables: Vec<(usize, &'a [u32])>,
@@ -55,6 +56,18 @@ pub struct CudaModel {
     needs: Needs,
     /// By size of the step.
     recorded: HashMap<usize, Recording>,
+    /// Steps whose tokens were not collected, the oldest first.
+    launched: VecDeque<Launched>,
+    launches: usize,
+}
+
+/// A step that may still be at work.
+#[derive(Debug)]
+struct Launched {
+    /// None: nothing was drawn.
+    answers: Option<Fetch>,
+    /// Of each draw, the logprobs that are wanted; none where the kernel cannot choose.
+    draws: Vec<Option<Option<u32>>>,
 }
 
 impl CudaModel {
@@ -96,6 +109,8 @@ impl CudaModel {
             config: config.clone(),
             processors: info.processors,
             recorded: HashMap::new(),
+            launched: VecDeque::new(),
+            launches: 0,
             workspace: (workspace_at, workspace),
             device,
             bounds,
@@ -126,25 +141,78 @@ impl CudaModel {
         &*self.device
     }
 
-    /// Runs the tokens of all spans through the model and stores their keys and values. The logits of the spans that want
-    /// them are then on the device, for [`CudaModel::sample`] and [`CudaModel::logits`].
+    /// Launches a step: runs the tokens of all spans through the model, stores their keys and values, and chooses a token by
+    /// each of `draws`, one for every span that wants logits, or none at all. Does not wait.
     ///
     /// # Errors
     /// The device has failed: what it holds is lost.
     ///
     /// # Panics
-    /// When spans are beyond the bounds.
-    pub fn forward(&mut self, spans: &[Span<'_>]) -> Result<(), DeviceError> {
-        let step = Step::of(&self.layout, self.groups.windows.len(), spans);
+    /// When spans are beyond the bounds, draws are another number, or two steps were not collected.
+    pub fn launch(
+        &mut self,
+        spans: &[Span<'_>],
+        draws: &[Draw<'_>],
+        end_tokens: &[u32],
+    ) -> Result<(), DeviceError> {
+        assert!(self.launched.len() < FETCHES_MAX, "{} steps were not collected", self.launched.len());
+        let mut requests = Requests::default();
+        let mut wanted = Vec::with_capacity(draws.len());
+        for draw in draws {
+            let can = requests.push(draw, end_tokens, self.config.vocabulary);
+            wanted.push(can.then_some(draw.sampling.logprobs));
+        }
+        let step = Step::of(&self.layout, self.groups.windows.len(), spans, &requests);
+        // One upload, in front of all kernels: a second one would wait until the device has come to it.
         upload(&*self.device, self.at(self.workspace.1.step), &step.words)?;
+        self.forward(&step)?;
+        let mut answers = None;
+        if !draws.is_empty() {
+            let rows = spans.iter().filter(|s| s.wants_logits).count();
+            assert_eq!(draws.len(), rows, "a draw for every span that wants logits");
+            let at = self.at(self.workspace.1.sample_answers[self.launches % 2]);
+            self.device.launch(&self.sample(&step, at).launch(draws.len()))?;
+            answers = Some(self.device.begin_fetch(at, 4 * draws.len() * ANSWER_WORDS)?);
+        }
+        self.launches += 1;
+        self.launched.push_back(Launched { answers, draws: wanted });
+        Ok(())
+    }
+
+    /// Waits for the oldest step that was not collected, and answers what its draws chose. None: the kernel cannot do what is
+    /// asked, and the row's logits are as the model gave them, as long as nothing else is launched.
+    ///
+    /// # Errors
+    /// The device has failed.
+    ///
+    /// # Panics
+    /// When nothing was launched.
+    pub fn collect(&mut self) -> Result<Vec<Option<Result<Choice, Status>>>, DeviceError> {
+        let Launched { answers, draws } = self.launched.pop_front().expect("a step was launched");
+        let mut bytes = vec![0; 4 * draws.len() * ANSWER_WORDS];
+        match answers {
+            Some(fetch) => self.device.end_fetch(fetch, &mut bytes)?,
+            None => self.device.wait()?,
+        }
+        let words: Vec<u32> = bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+        let rows = words.chunks_exact(ANSWER_WORDS).zip(draws);
+        Ok(rows.map(|(words, logprobs)| logprobs.map(|wanted| answer(words, wanted))).collect())
+    }
+
+    /// Nothing is under way any more, as far as anybody is told of it.
+    pub fn abandon(&mut self) {
+        self.launched.clear();
+    }
+
+    fn forward(&mut self, step: &Step) -> Result<(), DeviceError> {
         if !step.is_decode {
-            return self.pass(&step).iter().try_for_each(|launch| self.device.launch(launch));
+            return self.pass(step).iter().try_for_each(|launch| self.device.launch(launch));
         }
         if let Some(recording) = self.recorded.get(&step.tokens) {
             return self.device.replay(*recording);
         }
         // A driver may load a kernel at its first launch, which it cannot while it records.
-        let launches = self.pass(&step);
+        let launches = self.pass(step);
         launches.iter().try_for_each(|launch| self.device.launch(launch))?;
         self.device.begin_recording()?;
         let launched = launches.iter().try_for_each(|launch| self.device.launch(launch));
@@ -154,7 +222,20 @@ impl CudaModel {
         Ok(())
     }
 
-    /// The logits of the `row`-th span that wanted them, as the last step made them.
+    fn sample(&self, step: &Step, answers: Address) -> SampleArgs {
+        let w = &self.workspace.1;
+        SampleArgs {
+            logits: self.at(w.logits),
+            known: self.at(w.known),
+            rows: self.input(self.layout.samples),
+            changes: self.input(step.changes),
+            answers,
+            next: self.at(w.next_tokens),
+            vocabulary: self.config.vocabulary as u32,
+        }
+    }
+
+    /// The logits of the `row`-th span that wanted them, as the last step made them. Waits for everything.
     ///
     /// # Errors
     /// The device has failed.
@@ -166,38 +247,6 @@ impl CudaModel {
             *to = f32::from_le_bytes(*from);
         }
         Ok(())
-    }
-
-    /// Chooses a token for each row of logits of the last step. None: the kernel cannot do what is asked, and the row's
-    /// logits are as the model gave them.
-    ///
-    /// # Errors
-    /// The device has failed.
-    pub fn sample(
-        &self,
-        draws: &[Draw<'_>],
-        end_tokens: &[u32],
-    ) -> Result<Vec<Option<Result<Choice, Status>>>, DeviceError> {
-        let mut requests = Requests::default();
-        let can: Vec<bool> =
-            draws.iter().map(|draw| requests.push(draw, end_tokens, self.config.vocabulary)).collect();
-        let w = &self.workspace.1;
-        upload(&*self.device, self.at(w.sample_rows), &requests.rows)?;
-        upload(&*self.device, self.at(w.sample_changes), &requests.changes)?;
-        let arguments = SampleArgs {
-            logits: self.at(w.logits),
-            known: self.at(w.known),
-            rows: self.at(w.sample_rows),
-            changes: self.at(w.sample_changes),
-            answers: self.at(w.sample_answers),
-            vocabulary: self.config.vocabulary as u32,
-        };
-        self.device.launch(&arguments.launch(draws.len()))?;
-        let mut bytes = vec![0; 4 * draws.len() * ANSWER_WORDS];
-        self.device.download(self.at(w.sample_answers), &mut bytes)?;
-        let words: Vec<u32> = bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
-        let rows = words.chunks_exact(ANSWER_WORDS).zip(draws).zip(can);
-        Ok(rows.map(|((words, draw), can)| can.then(|| answer(words, draw.sampling))).collect())
     }
 
     fn at(&self, offset: u64) -> Address {
@@ -218,6 +267,7 @@ impl CudaModel {
         let embed = EmbedArgs {
             table: ends_at.offset(ends.embedding),
             tokens: self.input(self.layout.tokens),
+            next: self.at(w.next_tokens),
             x: self.at(w.x),
             hidden,
         };

@@ -16,7 +16,7 @@ pub const CHOSEN_MAX: usize = 8;
 /// Everything begins at a multiple of this.
 const ALIGNMENT: u64 = 256;
 /// An allocation of the driver is a multiple of this.
-const PAGE_BYTES: u64 = 2 << 20;
+pub const PAGE_BYTES: u64 = 2 << 20;
 
 /// What a loaded model is to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,16 +230,16 @@ pub struct Workspace {
     pub y: u64,
     /// (S, vocabulary) f32
     pub logits: u64,
-    /// What `sample.cu` reads and writes.
-    pub sample_rows: u64,
-    pub sample_changes: u64,
-    pub sample_answers: u64,
+    /// (S) u32: what `sample.cu` chose last, for `embed.cu`.
+    pub next_tokens: u64,
+    /// Of the last two steps: (S, [`ANSWER_WORDS`](crate::ops::sample::ANSWER_WORDS)) u32 each.
+    pub sample_answers: [u64; 2],
     pub bytes: u64,
 }
 
 impl Workspace {
     pub fn of(config: &GptOssConfig, bounds: Bounds, processors: u32) -> Workspace {
-        use crate::ops::sample::{ANSWER_WORDS, CHANGE_WORDS, CHANGES_MAX, ROW_WORDS};
+        use crate::ops::sample::ANSWER_WORDS;
         let GptOssConfig { hidden, intermediate, experts, experts_per_token: chosen, heads, .. } = *config;
         let tokens = bounds.tokens();
         let rows = bounds.classes().max().unwrap_or(1);
@@ -265,9 +265,8 @@ impl Workspace {
             act: l.place(2 * tokens * chosen * intermediate),
             y: l.place(4 * tokens * chosen * hidden),
             logits: l.place(4 * rows * config.vocabulary),
-            sample_rows: l.place(4 * rows * ROW_WORDS),
-            sample_changes: l.place(4 * CHANGES_MAX * CHANGE_WORDS),
-            sample_answers: l.place(4 * rows * ANSWER_WORDS),
+            next_tokens: l.place(4 * rows),
+            sample_answers: [0; 2].map(|_| l.place(4 * rows * ANSWER_WORDS)),
             bytes: l.bytes(),
         }
     }

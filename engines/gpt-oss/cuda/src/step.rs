@@ -4,6 +4,7 @@
 use gpt_oss_model::GptOssConfig;
 
 use crate::model::Span;
+use crate::ops::sample::{CHANGE_WORDS, CHANGES_MAX, ROW_WORDS, Requests};
 use crate::plan::{BLOCK_TOKENS, Bounds, KvGroups};
 
 /// Tokens of a sequence that `attention_prefill.cu` takes together.
@@ -11,7 +12,7 @@ const TILE: usize = 16;
 /// Position of a token that is there to fill up.
 const NOBODY: u32 = u32::MAX;
 
-/// Places of the parts, in words of 32 bits. The block tables are last, and uploaded as far as they go.
+/// Places of the parts, in words of 32 bits. The block tables and the changes of logits are last, and uploaded as far as they go.
 #[derive(Debug, Clone, Copy)]
 pub struct StepLayout {
     pub tokens: usize,
@@ -24,6 +25,8 @@ pub struct StepLayout {
     pub tiles: usize,
     /// Tokens whose logits are wanted.
     pub wanted: usize,
+    /// See `sample.cu`.
+    pub samples: usize,
     slots: usize,
     starts: usize,
     firsts: usize,
@@ -53,11 +56,12 @@ impl StepLayout {
             entries: place(rows_max),
             tiles: place(4 * (tokens_max / TILE + rows_max)),
             wanted: place(rows_max),
+            samples: place(rows_max * ROW_WORDS),
             slots: place(groups * tokens_max),
             starts: place(groups * rows_max),
             firsts: place(groups * rows_max),
             tables: place(groups * rows_max * bounds.table()),
-            words: end,
+            words: end + rows_max * CHANGES_MAX * CHANGE_WORDS,
             tokens_max,
             rows_max,
         }
@@ -88,6 +92,8 @@ pub struct Step {
     pub entries: usize,
     pub tiles: usize,
     pub wanted: usize,
+    /// Place of the changes, which `samples` names by number.
+    pub changes: usize,
     /// One token of every sequence, logits wanted of all: what is recorded.
     pub is_decode: bool,
 }
@@ -95,7 +101,7 @@ pub struct Step {
 impl Step {
     /// # Panics
     /// When spans are more or longer than the bounds say, or a table lacks a block: the caller's mistake.
-    pub fn of(layout: &StepLayout, groups: usize, spans: &[Span<'_>]) -> Step {
+    pub fn of(layout: &StepLayout, groups: usize, spans: &[Span<'_>], requests: &Requests) -> Step {
         let is_decode = spans.iter().all(|s| s.tokens.len() == 1 && s.wants_logits);
         let count: usize = spans.iter().map(|s| s.tokens.len()).sum();
         let tokens = if is_decode { count.next_power_of_two() } else { count };
@@ -135,7 +141,10 @@ impl Step {
                 words.extend_from_slice(blocks);
             }
         }
-        assert!(words.len() <= layout.words, "tables beyond their bounds");
+        let changes = words.len();
+        words.extend_from_slice(&requests.changes);
+        assert!(words.len() <= layout.words, "tables or changes beyond their bounds");
+        words[layout.samples..][..requests.rows.len()].copy_from_slice(&requests.rows);
         for filler in count..tokens {
             words[layout.positions + filler] = NOBODY;
             entries.push(word(filler));
@@ -145,7 +154,7 @@ impl Step {
         words[layout.tiles..][..tiles.len()].copy_from_slice(&tiles);
         words[layout.wanted..][..wanted.len()].copy_from_slice(&wanted);
         let (entries, tiles, wanted) = (entries.len(), tiles.len() / 4, wanted.len());
-        Step { words, tokens, entries, tiles, wanted, is_decode }
+        Step { words, tokens, entries, tiles, wanted, changes, is_decode }
     }
 }
 

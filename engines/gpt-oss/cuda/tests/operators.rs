@@ -51,8 +51,8 @@ fn a_launch_that_cannot_be_is_refused() {
         }
     };
     assert!(launch("nothing", 32, 8).contains("0 bytes"), "there is no kernel of this name");
-    assert!(launch("embed", 128, 8).contains("its arguments have 32 bytes and 8 were given"));
-    assert!(launch("embed", 256, 32).contains("launched with 256 threads, made for 128"));
+    assert!(launch("embed", 128, 8).contains("its arguments have 40 bytes and 8 were given"));
+    assert!(launch("embed", 256, 40).contains("launched with 256 threads, made for 128"));
 }
 
 #[test]

@@ -23,7 +23,6 @@ const KIND: &str = "cuda";
 const DEFAULTS: Defaults = Defaults { sequences: 32, batch_tokens: 2_048 };
 /// What a driver takes for itself where work is done: its context and the kernels. Not seen on hardware.
 const DRIVER_BYTES: u64 = 512 << 20;
-const REASON_DEVICE_FAILED: &str = "device_failed";
 
 /// The GPUs that this build has kernels for; none where there is no driver. Says in the log what keeps others out.
 pub(crate) fn devices() -> Vec<Device> {
@@ -228,7 +227,7 @@ pub(crate) fn status(error: &DeviceError) -> Status {
             Status::unsupported(reason::UNKNOWN_DEVICE, error.to_string()).with_param("devices")
         }
         DeviceError::Failed { .. } => {
-            Status::new(StatusCode::Internal, REASON_DEVICE_FAILED, error.to_string())
+            Status::new(StatusCode::Internal, reason::DEVICE_FAILED, error.to_string())
         }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine_sdk::{
-    Batch, Choice, Draw, KvLayout, Logits, MemoryUse, Model, ModelSpec, Progress, Sampler, Slot, Status,
-    Tokenize,
+    Batch, Choice, Draw, KvLayout, Logits, MemoryUse, Model, ModelSpec, Progress, Sampler, Sampling, Slot,
+    Status, Tokenize,
 };
 
 use crate::cuda::CudaGptOss;
@@ -75,6 +75,34 @@ impl Model for Either {
         progress: &mut Progress<'_>,
     ) -> Result<Vec<Result<Choice, Status>>, Status> {
         with!(self, model => model.forward_and_choose(batch, draws, sampler, progress))
+    }
+
+    fn launches(&self) -> bool {
+        with!(self, model => model.launches())
+    }
+
+    fn chooses_unaided(&self, sampling: &Sampling) -> bool {
+        with!(self, model => model.chooses_unaided(sampling))
+    }
+
+    fn launch(
+        &mut self,
+        batch: &Batch,
+        draws: &[Draw<'_>],
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Status> {
+        with!(self, model => model.launch(batch, draws, progress))
+    }
+
+    fn collect(
+        &mut self,
+        progress: &mut Progress<'_>,
+    ) -> Result<Vec<Option<Result<Choice, Status>>>, Status> {
+        with!(self, model => model.collect(progress))
+    }
+
+    fn logits(&mut self, draw: usize, logits: &mut [f32]) -> Result<(), Status> {
+        with!(self, model => model.logits(draw, logits))
     }
 
     fn memory(&self) -> MemoryUse {

@@ -1,4 +1,4 @@
-//! Chooses tokens, as the SDK's sampler does, where no candidates are cut away.
+//! Chooses tokens, as the SDK's sampler does. What an answer has to begin with (`begin_with`) is left to the SDK.
 
 use engine_sdk::{Change, Choice, Draw, History, Sampler, Sampling, Status, TokenLogprob, reason};
 
@@ -8,12 +8,12 @@ use crate::ops::{Size, launch};
 use crate::testing::{Bed, Bench, Failure, shape};
 
 /// Words of 32 bits of a row, of a change, of an answer: as `sample.cu` has them.
-pub const ROW_WORDS: usize = 8;
+pub const ROW_WORDS: usize = 12;
 pub const CHANGE_WORDS: usize = 6;
 pub const ANSWER_WORDS: usize = 3 + 2 * MOST_LIKELY_MAX;
 const MOST_LIKELY_MAX: usize = 20;
-/// Changes of all rows of a step. A row that has no room for its own is sampled by the SDK.
-pub const CHANGES_MAX: usize = 1 << 16;
+/// Changes of a row: biased tokens, and with penalties those of prompt and answer. A row with more is sampled by the SDK.
+pub const CHANGES_MAX: usize = 1024;
 
 const NOT_FINITE: u32 = 1;
 const NONE_POSSIBLE: u32 = 2;
@@ -26,6 +26,7 @@ arguments! {
         pub rows: Address,
         pub changes: Address,
         pub answers: Address,
+        pub next: Address,
         pub vocabulary: u32,
     }
 }
@@ -51,19 +52,17 @@ impl Requests {
         changes.retain(|c| (c.id as usize) < vocabulary);
         let first = self.changes.len() / CHANGE_WORDS;
         let wanted = logprobs.map_or(0, |n| n + 1);
-        let can = top_p >= 1.0
-            && top_k == 0
-            && min_p == 0.0
-            && draw.only.is_none()
-            && first + changes.len() <= CHANGES_MAX
-            && wanted as usize <= MOST_LIKELY_MAX + 1;
+        let can =
+            draw.only.is_none() && changes.len() <= CHANGES_MAX && wanted as usize <= MOST_LIKELY_MAX + 1;
         if !can {
             self.rows.extend([0; ROW_WORDS]);
             return false;
         }
         let seed = [seed as u32, (seed >> 32) as u32];
         let (first, count) = (first as u32, changes.len() as u32);
-        self.rows.extend([temperature.to_bits(), seed[0], seed[1], draw.position, first, count, wanted, 0]);
+        let cuts = [top_k, top_p.to_bits(), min_p.to_bits(), 0, 0];
+        self.rows.extend([temperature.to_bits(), seed[0], seed[1], draw.position, first, count, wanted]);
+        self.rows.extend(cuts);
         for Change { id, out, bias, repetition, penalty } in changes {
             self.changes.extend([
                 id,
@@ -78,11 +77,18 @@ impl Requests {
     }
 }
 
-/// What the kernel answered for a row.
+/// Whether the kernel chooses under this sampling whatever the tokens so far are, unless penalties name more than
+/// [`CHANGES_MAX`] of them, or a beginning is given.
+pub fn chooses(sampling: &Sampling, end_tokens: &[u32]) -> bool {
+    sampling.logit_bias.len() + sampling.stop_tokens.len() + end_tokens.len() <= CHANGES_MAX
+        && sampling.logprobs.is_none_or(|n| n as usize <= MOST_LIKELY_MAX)
+}
+
+/// What the kernel answered for a row of which so many logprobs are wanted.
 ///
 /// # Errors
 /// As the SDK's sampler: a logit is no number, or no token is possible.
-pub fn answer(words: &[u32], sampling: &Sampling) -> Result<Choice, Status> {
+pub fn answer(words: &[u32], logprobs_wanted: Option<u32>) -> Result<Choice, Status> {
     match words[0] {
         NOT_FINITE => {
             let (id, logit) = (words[1], f32::from_bits(words[2]));
@@ -96,7 +102,7 @@ pub fn answer(words: &[u32], sampling: &Sampling) -> Result<Choice, Status> {
     }
     let logprob = |words: &[u32]| TokenLogprob { id: words[0], logprob: f32::from_bits(words[1]) };
     let mut logprobs = Vec::new();
-    if let Some(wanted) = sampling.logprobs {
+    if let Some(wanted) = logprobs_wanted {
         logprobs.push(logprob(&words[1..3]));
         let most_likely = words[3..].chunks_exact(2).take(wanted as usize);
         logprobs.extend(most_likely.filter(|w| w[0] != NO_TOKEN).map(logprob));
@@ -132,6 +138,20 @@ fn samplings(bed: &mut Bed<'_>, vocabulary: usize) -> Vec<(Sampling, History, bo
         (0..10).for_each(|_| history.push(bed.below(vocabulary) as u32));
         all.push((penal, history, true));
     }
+    for (temperature, top_k, top_p, min_p) in [
+        (1.0, 1, 1.0, 0.0),
+        (1.0, 40, 1.0, 0.0),
+        (2.0, 7, 0.5, 0.0),
+        (1.0, 0, 0.9, 0.0),
+        (0.7, 0, 0.3, 0.05),
+        (1.5, 0, 1.0, 0.2),
+        (1.0, 1_000_000, 0.999, 0.001),
+    ] {
+        let sampling = Sampling { top_k, top_p, min_p, ..plain(temperature, bed.number()) };
+        let biased = Sampling { logit_bias: vec![(2, -50.0), (4, 2.5)], ..sampling.clone() };
+        all.push((sampling, History::default(), true));
+        all.push((biased, History::default(), true));
+    }
     // One row with a NaN.
     all.push((plain(1.0, 1), History::default(), false));
     all
@@ -160,19 +180,22 @@ pub(super) fn check(device: &dyn Device, size: Size, seed: u64) -> Result<(), Fa
         }
     }
     let answers = bed.room(4 * kinds.len() * ANSWER_WORDS)?;
+    let next = bed.room(4 * kinds.len())?;
     let arguments = SampleArgs {
         logits: bed.put_f32(&logits)?,
         known: bed.put_u32(&known_bits(&known))?,
         rows: bed.put_u32(&requests.rows)?,
         changes: bed.put_u32(&requests.changes)?,
         answers,
+        next,
         vocabulary: vocabulary as u32,
     };
     device.launch(&arguments.launch(kinds.len()))?;
     let words = bed.get_u32(answers, kinds.len() * ANSWER_WORDS)?;
+    let next = bed.get_u32(next, kinds.len())?;
     let mut sampler = Sampler::new(known, end_tokens.to_vec());
     for (row, (sampling, history, _)) in kinds.iter().enumerate() {
-        let got = answer(&words[row * ANSWER_WORDS..][..ANSWER_WORDS], sampling);
+        let got = answer(&words[row * ANSWER_WORDS..][..ANSWER_WORDS], sampling.logprobs);
         let logits = &mut logits[row * vocabulary..][..vocabulary];
         let want = sampler.choose(logits, sampling, history, row as u32 * 3, None);
         let is_same = match (&got, &want) {
@@ -187,7 +210,8 @@ pub(super) fn check(device: &dyn Device, size: Size, seed: u64) -> Result<(), Fa
             (Err(got), Err(want)) => got.reason == want.reason,
             _ => false,
         };
-        if !is_same {
+        let is_left_for_the_next_step = next[row] == got.as_ref().map_or(0, |choice| choice.id);
+        if !is_same || !is_left_for_the_next_step {
             return Err(Failure::Other(format!("row {row} gave {got:?}, not {want:?}")));
         }
     }
@@ -212,6 +236,7 @@ pub(super) fn bench(device: &dyn Device, tokens: usize) -> Result<Option<Bench>,
         rows: bed.put_u32(&requests.rows)?,
         changes: bed.room(4)?,
         answers: bed.room(4 * tokens * ANSWER_WORDS)?,
+        next: bed.room(4 * tokens)?,
         vocabulary: shape::VOCABULARY as u32,
     };
     let bytes = (4 * tokens * shape::VOCABULARY) as u64;

@@ -33,7 +33,7 @@ fn layers_of_two_kinds_are_two_groups() {
 #[test]
 fn places_do_not_overlap() {
     let workspace = Workspace::of(&published(), bounds(), 132);
-    assert!(workspace.logits + 4 * 128 * 201_088 <= workspace.sample_rows, "rows of the largest class");
+    assert!(workspace.logits + 4 * 128 * 201_088 <= workspace.next_tokens, "rows of the largest class");
     assert!(workspace.bytes.is_multiple_of(4));
     assert_eq!(bounds().classes().collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64, 128]);
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use engine_sdk::{
-    Batch, Choice, DeviceBytes, Draw, KvLayout, Logits, MemoryUse, Model, ModelSpec, Progress, Sampler, Slot,
-    Status, Tokenize, Tokenizer,
+    Batch, Choice, DeviceBytes, Draw, KvLayout, Logits, MemoryUse, Model, ModelSpec, Progress, Sampling,
+    Slot, Status, Tokenize, Tokenizer,
 };
-use gpt_oss_cuda::{CudaModel, Span};
+use gpt_oss_cuda::ops::embed::chosen;
+use gpt_oss_cuda::ops::sample::chooses;
+use gpt_oss_cuda::{CudaModel, DeviceError, Span};
 
 use super::{DRIVER_BYTES, layout, status};
 use crate::tables::Tables;
@@ -30,20 +32,31 @@ impl CudaGptOss {
         CudaGptOss { model, tokenizer: Arc::new(tokenizer), end_tokens, device }
     }
 
-    fn run(&mut self, batch: &Batch) -> Result<(), Status> {
+    fn run(&mut self, batch: &Batch, draws: &[Draw<'_>]) -> Result<(), Status> {
         let tables = Tables::of(batch);
         let tables = tables.each(|first, blocks| (first, blocks));
+        // Of each row that reads what the step before chooses, the token's name.
+        let names: Vec<Option<[u32; 1]>> =
+            batch.rows().map(|row| row.chosen_by.map(|draw| [chosen(draw)])).collect();
         let spans: Vec<Span<'_>> = batch
             .rows()
             .zip(tables)
-            .map(|(row, tables)| Span {
+            .zip(&names)
+            .map(|((row, tables), name)| Span {
                 position: row.position as usize,
-                tokens: row.tokens,
+                tokens: name.as_ref().map_or(row.tokens, |name| &name[..]),
                 tables,
                 wants_logits: row.wants_logits,
             })
             .collect();
-        self.model.forward(&spans).map_err(|error| status(&error))
+        let launched = self.model.launch(&spans, draws, &self.end_tokens);
+        launched.map_err(|error| self.failed(&error))
+    }
+
+    /// After a failure of the device nothing is under way.
+    fn failed(&mut self, error: &DeviceError) -> Status {
+        self.model.abandon();
+        status(error)
     }
 }
 
@@ -79,42 +92,40 @@ impl Model for CudaGptOss {
         logits: &mut Logits<'_>,
         _progress: &mut Progress<'_>,
     ) -> Result<(), Status> {
-        self.run(batch)?;
+        self.run(batch, &[])?;
+        self.model.collect().map_err(|error| self.failed(&error))?;
         for row in 0..logits.rows() {
-            self.model.logits(row, logits.row_mut(row)).map_err(|error| status(&error))?;
+            self.logits(row, logits.row_mut(row))?;
         }
         Ok(())
     }
 
-    fn chooses(&self) -> bool {
+    fn launches(&self) -> bool {
         true
     }
 
-    fn forward_and_choose(
+    fn chooses_unaided(&self, sampling: &Sampling) -> bool {
+        chooses(sampling, &self.end_tokens)
+    }
+
+    fn launch(
         &mut self,
         batch: &Batch,
         draws: &[Draw<'_>],
-        sampler: &mut Sampler,
         _progress: &mut Progress<'_>,
-    ) -> Result<Vec<Result<Choice, Status>>, Status> {
-        self.run(batch)?;
-        if draws.is_empty() {
-            return Ok(Vec::new());
-        }
-        let chosen = self.model.sample(draws, &self.end_tokens).map_err(|error| status(&error))?;
-        let mut logits = Vec::new();
-        let mut choices = Vec::with_capacity(draws.len());
-        for (row, (choice, draw)) in chosen.into_iter().zip(draws).enumerate() {
-            choices.push(match choice {
-                Some(choice) => choice,
-                None => {
-                    logits.resize(self.model.config().vocabulary, 0.0);
-                    self.model.logits(row, &mut logits).map_err(|error| status(&error))?;
-                    sampler.choose_for(&mut logits, draw)
-                }
-            });
-        }
-        Ok(choices)
+    ) -> Result<(), Status> {
+        self.run(batch, draws)
+    }
+
+    fn collect(
+        &mut self,
+        _progress: &mut Progress<'_>,
+    ) -> Result<Vec<Option<Result<Choice, Status>>>, Status> {
+        self.model.collect().map_err(|error| self.failed(&error))
+    }
+
+    fn logits(&mut self, draw: usize, logits: &mut [f32]) -> Result<(), Status> {
+        self.model.logits(draw, logits).map_err(|error| self.failed(&error))
     }
 
     fn memory(&self) -> MemoryUse {

@@ -63,7 +63,7 @@ fn settings_that_cannot_be_are_refused_by_name() {
 fn a_failed_device_is_the_engines_end_and_a_full_one_is_not() {
     let failed = DeviceError::Failed { operation: "embed".into(), cause: "an illegal address".into() };
     let got = status(&failed);
-    assert_eq!((got.code, &*got.reason), (StatusCode::Internal, REASON_DEVICE_FAILED));
+    assert_eq!((got.code, &*got.reason), (StatusCode::Internal, reason::DEVICE_FAILED));
     assert!(got.message.contains("embed") && got.message.contains("an illegal address"));
     let got = status(&DeviceError::OutOfMemory { wanted: 7, free: 5 });
     assert_eq!((got.code, got.needed, got.available), (StatusCode::OomVram, 7, 5));
@@ -156,22 +156,32 @@ fn the_scheduler_drives_it_to_the_recorded_answers() {
     let Some(mut runner) = emulated(bounds) else { return };
     let (long, short) = (recorded("memory_long"), recorded("sum"));
     let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
-    // The most likely one of a few is the most likely one, and the device does not choose it.
-    let by_the_sdk = Sampling { top_k: 1, temperature: 1.0, ..Sampling::default() };
+    // The most likely one of a few is the most likely one. What an answer begins with is not the device's to choose.
+    let by_the_device = Sampling { top_k: 1, temperature: 1.0, ..Sampling::default() };
+    let by_the_sdk = Sampling { begin_with: vec![beginning(&short)], ..by_the_device.clone() };
     let submit = |n: u64, recorded: &Recorded, sampling: &Sampling, runner: &mut Runner<CudaGptOss>| {
         runner.submit(n, Prompt::Tokens(recorded.prompt.clone()), sampling.clone()).expect("it can be");
     };
     submit(1, &long, &greedy, &mut runner);
     submit(2, &short, &greedy, &mut runner);
-    submit(3, &short, &by_the_sdk, &mut runner);
+    submit(3, &short, &by_the_device, &mut runner);
     let answers = run(&mut runner);
     assert_eq!(answers[&1].0, long.answer);
     assert_eq!(answers[&2].0, short.answer);
     assert_eq!(answers[&3].0, short.answer);
     submit(4, &long, &greedy, &mut runner);
+    submit(5, &short, &by_the_sdk, &mut runner);
     let answers = run(&mut runner);
     assert_eq!(answers[&4].0, long.answer);
+    assert_eq!(answers[&5].0, short.answer);
     assert!(answers[&4].1 >= 64, "{} tokens were found again", answers[&4].1);
+}
+
+/// The spelling of the first two tokens of an answer.
+fn beginning(recorded: &Recorded) -> String {
+    let tokenizer = files::tokenizer(&demo()).expect("its tokenizer");
+    let pieces = recorded.answer[..2].iter().filter_map(|id| tokenizer.piece(*id));
+    String::from_utf8(pieces.flat_map(|piece| piece.bytes.to_vec()).collect()).expect("text")
 }
 
 /// Blocks for little more than one of them: they give way to one another and are read again.
