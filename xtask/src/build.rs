@@ -109,8 +109,8 @@ pub fn binary_name(stem: &str) -> String {
     format!("{stem}{}", std::env::consts::EXE_SUFFIX)
 }
 
-/// `<bin_dir>/engines/<id>-<version>/` with the manifest and the library it names.
-fn lay_out(package: &str, folder: &Path, bin_dir: &Path) -> Result<()> {
+/// `<bin_dir>/engines/<id>-<version>/` with the manifest and the library it names; gives that folder.
+pub fn lay_out(package: &str, folder: &Path, bin_dir: &Path) -> Result<PathBuf> {
     let manifest_path = folder.join("manifest.json");
     let text = std::fs::read_to_string(&manifest_path)
         .with_context(|| format!("cannot read {}", manifest_path.display()))?;
@@ -132,7 +132,8 @@ fn lay_out(package: &str, folder: &Path, bin_dir: &Path) -> Result<()> {
             built.display()
         );
     }
-    replace(&built, &target.join(field("library")?))
+    replace(&built, &target.join(field("library")?))?;
+    Ok(target)
 }
 
 /// Copies beside the target and renames: a worker that has the old library open keeps it whole.

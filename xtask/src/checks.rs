@@ -9,7 +9,7 @@ use crate::{build, cuda, llama_cpp, platforms, setup, shell, tidy};
 
 #[derive(Args)]
 pub struct TestArguments {
-    /// Also what takes long: the demo model on a software GPU, the CUDA kernels under the address sanitizer
+    /// Also what takes long: the demo model on a software GPU and on the emulated one, the CUDA kernels under the address sanitizer
     #[arg(long)]
     long: bool,
 }
@@ -59,7 +59,8 @@ pub fn test(arguments: &TestArguments) -> Result<()> {
     })?;
     if arguments.long {
         steps.step("long tests", || {
-            shell::run(shell::cargo().args(["test", "-p", "gpt-oss-wgpu", "--locked", "--", "--ignored"]))
+            let packages = ["-p", "gpt-oss-wgpu", "-p", "gpt-oss-cuda"];
+            shell::run(shell::cargo().arg("test").args(packages).args(["--locked", "--", "--ignored"]))
         })?;
     }
     if arguments.long && cfg!(all(target_os = "linux", target_arch = "x86_64")) {

@@ -1,6 +1,8 @@
 //! `cargo xtask cuda-kernels` and `gpu-bundle`: the kernels for NVIDIA GPUs, compiled without one, and a folder with
 //! everything that is to be seen on a machine that has one.
 
+pub mod rows;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +15,11 @@ const NVRTC: &str = "nvidia-cuda-nvrtc-cu12==12.9.86";
 const LIBRARIES: &str = if cfg!(windows) { "nvidia/cuda_nvrtc/bin" } else { "nvidia/cuda_nvrtc/lib" };
 const KERNELS: &str = "engines/gpt-oss/cuda/kernels";
 const CHECK: &str = "gpt-oss-cuda-check";
+/// Packages whose programs a bundle has, and engines beside them.
+const PROGRAMS: [&str; 3] = [CHECK, "gpt-oss-synth", "llm-router"];
+const ENGINE: &str = "gpt-oss-plugin";
+/// In a bundle: the programs, which `run.sh` unpacks.
+const PACKED: &str = "programs.tar.gz";
 /// A bundle is carried to other machines.
 const BUNDLE_BYTES_MAX: u64 = 40 << 20;
 
@@ -103,12 +110,27 @@ pub fn bundle() -> Result<()> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
-    let bin_dir = build::build(true, &[CHECK, "gpt-oss-synth"])?;
-    for program in [CHECK, "gpt-oss-synth"] {
+    let bin_dir = build::build(true, &[&PROGRAMS[..], &[ENGINE]].concat())?;
+    let bin = folder.join("bin");
+    for program in PROGRAMS {
         let name = build::binary_name(program);
-        copy(&bin_dir.join(&name), &folder.join("bin").join(&name))?;
-        strip(&folder.join("bin").join(&name))?;
+        copy(&bin_dir.join(&name), &bin.join(&name))?;
+        strip(&bin.join(&name))?;
     }
+    let engine = build::lay_out(ENGINE, &shell::root().join("engines/gpt-oss/plugin"), &bin_dir)?;
+    let name = engine.file_name().context("an engine's folder has a name")?;
+    for file in files(&engine)? {
+        let to = bin.join("engines").join(name).join(file.file_name().context("a file has a name")?);
+        copy(&file, &to)?;
+        if to.extension().is_none_or(|kind| kind != "json") {
+            strip(&to)?;
+        }
+    }
+    // Half of what they are: the router alone has 26 MB.
+    shell::run(shell::command("tar").arg("-czf").arg(folder.join(PACKED)).arg("-C").arg(&folder).arg("bin"))?;
+    std::fs::remove_dir_all(&bin).with_context(|| format!("cannot remove {}", bin.display()))?;
+    let commit = shell::output(shell::command("git").args(["rev-parse", "--short", "HEAD"]))?;
+    std::fs::write(folder.join(rows::COMMIT), commit.trim()).context("cannot write the commit's name")?;
     for (from, to) in [(KERNELS, "kernels"), ("assets/demo-model", "demo-model")] {
         for file in files(&shell::root().join(from))? {
             let name = file.file_name().context("a file has a name")?.to_owned();

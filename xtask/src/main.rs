@@ -48,6 +48,8 @@ enum Verb {
     CudaKernels,
     /// Make build/gpu-bundle: everything that is to be seen on a machine with an NVIDIA GPU
     GpuBundle,
+    /// Add what a bundle has measured to bench/results/gpu-CARD.jsonl
+    GpuRows(cuda::rows::RowsArguments),
     /// Show the whole way from registration to a token on this machine
     Demo(demo::DemoArguments),
     /// Write a checkpoint of random weights in a published shape
@@ -84,6 +86,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::TestArm64 => platforms::arm64::test(),
         Verb::CudaKernels => cuda::kernels(),
         Verb::GpuBundle => cuda::bundle(),
+        Verb::GpuRows(arguments) => cuda::rows::run(&arguments),
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Synth(arguments) => build::synth(&arguments),
         Verb::MetalBin(arguments) => build::metal_bin(&arguments),

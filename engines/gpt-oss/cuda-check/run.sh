@@ -8,13 +8,18 @@
 #   sanitizer  the demo model's shortest answer under compute-sanitizer
 #   recompile  every operator with kernels compiled here
 #   20b        a whole model of random weights, made here: load, memory, decode, prefill
+#   serve      the same model behind the router, at 1 to 128 streams
 #   roofline   each kernel's share of what the device can do
 # CHECK_ARGUMENTS is handed on, such as "--device 1"; "--emulated" tries smoke, devices and demo without a GPU.
+# SERVE_DEVICE (cuda:0), SERVE_MODEL (a folder; 20b), SERVE_STREAMS and SERVE_SECONDS (15, of each) are serve's own:
+# SERVE_DEVICE=cpu SERVE_MODEL=demo-model SERVE_SECONDS=2 tries it without a GPU.
 set -u
 cd "$(dirname "$0")"
 mkdir -p results
+cp commit.txt results/ 2>/dev/null
 limit=590 # seconds of a step
 failed=0
+router=./bin/llm-router
 
 check() { # STEP WORDS...: one row for each line, kept and shown
   local step=$1
@@ -30,6 +35,49 @@ say() { # STEP WORDS: a row of its own
   printf '{"what":"step","ok":false,"step":"%s","error":"%s"}\n' "$1" "$2" | tee -a "results/$1.jsonl"
 }
 
+weights() { # STEP: random weights in the shape of gpt-oss-20b
+  [ -f 20b/complete ] && return 0
+  timeout "$limit" ./bin/gpt-oss-synth --shape 20b --out 20b && touch 20b/complete && return 0
+  say "$1" "the weights could not be made: 14 GB of disk are needed"
+  return 1
+}
+
+serve() { # The router and a node in one process, a worker with the device, and requests from outside.
+  local device=${SERVE_DEVICE:-cuda:0} model=${SERVE_MODEL:-20b} streams home up row status=0
+  local end=$((SECONDS + limit))
+  [[ $model = /* ]] || model=./$model
+  home=$(mktemp -d)
+  $router up --data-dir "$home/data" --log-dir "$home/log" --listen 127.0.0.1:0 --device "$device" >"$home/up.log" 2>&1 &
+  up=$!
+  until grep -q "listens on" "$home/up.log"; do
+    if ! kill -0 "$up" 2>/dev/null || [ "$SECONDS" -gt "$end" ]; then
+      say serve "the router did not start: $(tail -n 1 "$home/up.log" | tr -d '"\\')"
+      return 1
+    fi
+    sleep 0.2
+  done
+  if timeout "$((end - SECONDS))" $router models add "$model" --id served --data-dir "$home/data" --device "$device" \
+    --sequences-max 128 --context-length 1024 --wait >"$home/add.log" 2>&1; then
+    for streams in ${SERVE_STREAMS:-1 2 4 8 16 32 64 128}; do
+      if row=$(timeout "$((end > SECONDS ? end - SECONDS : 1))" $router bench served --data-dir "$home/data" --api completions \
+        --ignore-eos --concurrency "$streams" --seconds "${SERVE_SECONDS:-15}" --prompt-words 128 --max-tokens 128 --json); then
+        printf '{"what":"serve","ok":true,"device":"%s","streams":%s,%s\n' "$device" "$streams" "${row#\{}" | tee -a results/serve.jsonl
+      else
+        say serve "no figures at $streams streams: they failed, or the limit of $limit seconds came"
+        status=1
+        break
+      fi
+    done
+  else
+    say serve "the model was not taken: $(tail -n 1 "$home/add.log" | tr -d '"\\')"
+    status=1
+  fi
+  kill -TERM "$up"
+  wait "$up"
+  [ "$status" -ne 0 ] || rm -rf "$home"
+  return "$status"
+}
+
 run() {
   local program=./bin/gpt-oss-cuda-check
   case $1 in
@@ -40,17 +88,17 @@ run() {
       check sanitizer compute-sanitizer --error-exitcode 9 $program demo --model demo-model --only capital_low
       ;;
     recompile) check recompile $program devices --kernels kernels ;;
-    20b)
-      [ -f 20b/complete ] || { timeout "$limit" ./bin/gpt-oss-synth --shape 20b --out 20b && touch 20b/complete; } || { say 20b "the weights could not be made: 14 GB of disk are needed"; return 1; }
-      check 20b $program model --model 20b
-      ;;
+    20b) weights 20b && check 20b $program model --model 20b ;;
+    serve) { [ -n "${SERVE_MODEL:-}" ] || weights serve; } && serve ;;
     *) say unknown "there is no step $1"; return 1 ;;
   esac
 }
 
-[ $# -gt 0 ] || { sed -n '2,12p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,15p' "$0"; exit 2; }
+[ -d bin ] || tar -xzf programs.tar.gz || exit 1
 for step in "$@"; do
   start=$SECONDS
+  printf '{"what":"run","ok":true,"step":"%s","date":"%s","commit":"%s"}\n' "$step" "$(date -u +%F)" "$(cat commit.txt 2>/dev/null)" >>"results/$step.jsonl"
   if run "$step"; then result=true; else result=false failed=1; fi
   printf '{"what":"step","ok":%s,"step":"%s","seconds":%s}\n' "$result" "$step" "$((SECONDS - start))" | tee -a "results/$step.jsonl"
 done
