@@ -6,8 +6,9 @@ use engine_testkit::build::{engine_dir, llama_cpp_is_missing, workspace_root};
 use fixture_hub::{Origin, Repo};
 use gpt_oss_synth::{Dense, Family, convert_gguf, write_dense_gguf};
 use serde_json::json;
+use system_tests::process::runs;
 use system_tests::reference::MODEL;
-use system_tests::{Reference, System};
+use system_tests::{Reference, System, until};
 
 const DEMO_FILE: &str = "demo-model-BF16.gguf";
 
@@ -21,10 +22,29 @@ fn demo() -> Repo {
 }
 
 fn family(of: Family, id: &str) -> Repo {
+    family_with(of, id, &[])
+}
+
+/// With bytes of its file replaced, each of which is there once and becomes as many others; together they keep the length.
+fn family_with(of: Family, id: &str, changes: &[(&[u8], &[u8])]) -> Repo {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = dir.path().join("model.gguf");
     write_dense_gguf(of, 1, &path).expect("a temporary folder");
-    Repo::new(id).file("model-F32.gguf", std::fs::read(&path).expect("just written"))
+    let mut file = std::fs::read(&path).expect("just written");
+    let length = file.len();
+    for (from, to) in changes {
+        let found: Vec<usize> =
+            (0..=file.len() - from.len()).filter(|at| file[*at..].starts_with(from)).collect();
+        let [at] = found[..] else { panic!("{} is there {} times", from.escape_ascii(), found.len()) };
+        file.splice(at..at + from.len(), to.iter().copied());
+    }
+    assert_eq!(file.len(), length, "what follows lies where it lay");
+    Repo::new(id).file("model-F32.gguf", file)
+}
+
+/// A text as a GGUF file has it.
+fn counted(text: &str) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,4 +131,98 @@ async fn an_architecture_that_no_engine_runs_is_shown_with_its_reason_and_not_fe
         let whole = matches!(request.origin, Origin::ContentNetwork) && request.range.is_none();
         assert!(!whole, "{request:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abort_of_ggml_ends_its_worker_alone_and_is_named() {
+    if llama_cpp_is_missing() {
+        return;
+    }
+    engine_dir("llama-cpp");
+    // A norm that adds less than nothing to a mean of squares: it loads, and GGML ends the process at the first pass.
+    let key = b"layer_norm_rms_epsilon\x06\0\0\0".as_slice();
+    let [sound, broken] = [1e-5f32, -1.0].map(|value| [key, &value.to_le_bytes()].concat());
+    let repos = vec![
+        family_with(Family::Llama, "acme/broken", &[(&sound, &broken)]),
+        family(Family::Llama, "acme/sound"),
+    ];
+    let system = System::start(repos).await;
+    for (repo, id) in [("acme/broken", "broken"), ("acme/sound", "sound")] {
+        system.api.register(&json!({"repo": repo, "id": id})).await.ok();
+        system.api.until_ready(id).await;
+    }
+    let ask = async |model: &str| {
+        let body = json!({"model": model, "prompt": "once", "max_tokens": 4, "temperature": 0});
+        system.api.post("/v1/completions", &body).await
+    };
+    ask("sound").await.ok();
+    let answer = ask("broken").await;
+    let message = answer.body["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(answer.status >= 500 && message.contains("GGML_ASSERT(eps >= 0.0f)"), "{answer:?}");
+    ask("sound").await.ok();
+    let log = system.node.as_ref().expect("it was started").log();
+    let of_engine = |level: &str, words: &str| {
+        let is_it = |line: &&str| {
+            line.contains(level) && line.contains(words) && line.contains("engine_id=\"llama-cpp\"")
+        };
+        assert!(log.lines().any(|line| is_it(&line)), "no line of {level} with {words}:\n{log}");
+    };
+    of_engine("ERROR", "llama.cpp ends the process");
+    // Of llama.cpp's own lines what it warns of; what it tells at length is below what a node keeps.
+    of_engine("WARN", "special_eos_id is not in special_eog_ids");
+    assert!(!log.contains("llama_model_loader"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exception_of_llama_cpp_is_a_refusal_and_ends_nobody() {
+    if llama_cpp_is_missing() {
+        return;
+    }
+    engine_dir("llama-cpp");
+    // A vocabulary that is said to write what it does not know byte by byte, and has no bytes: llama.cpp throws when it looks
+    // for one.
+    let changes =
+        [("gpt2", "llama"), ("llama-bpe", "llama-bp")].map(|(from, to)| (counted(from), counted(to)));
+    let changes: Vec<(&[u8], &[u8])> = changes.iter().map(|(from, to)| (&from[..], &to[..])).collect();
+    let system = System::start(vec![family_with(Family::Llama, "acme/no-bytes", &changes)]).await;
+    system.api.register(&json!({"repo": "acme/no-bytes", "id": "odd"})).await.ok();
+    system.api.until_ready("odd").await;
+    let ask = async |prompt: serde_json::Value| {
+        let body = json!({"model": "odd", "prompt": prompt, "max_tokens": 4, "temperature": 0});
+        system.api.post("/v1/completions", &body).await
+    };
+    let before = ask(json!([5, 6, 7])).await.ok();
+    let worker = system.worker().await;
+    ask(json!("once")).await.refused(400, &["llama.cpp", "throws"]);
+    let after = ask(json!([5, 6, 7])).await.ok();
+    assert_eq!(before["choices"][0]["text"], after["choices"][0]["text"]);
+    assert_eq!(worker, system.worker().await);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_whose_worker_aborted_is_loaded_again() {
+    if llama_cpp_is_missing() {
+        return;
+    }
+    engine_dir("llama-cpp");
+    let system = System::start(vec![family(Family::Qwen3, "acme/qwen")]).await;
+    system.api.register(&json!({"repo": "acme/qwen", "id": "qwen"})).await.ok();
+    system.api.until_ready("qwen").await;
+    let ask = async || {
+        let body = json!({"model": "qwen", "prompt": "once", "max_tokens": 4, "temperature": 0});
+        system.api.post("/v1/completions", &body).await.ok()["choices"][0]["text"].clone()
+    };
+    let before = ask().await;
+    let worker = system.worker().await;
+    let status = std::process::Command::new("kill").args(["-ABRT", &worker.to_string()]).status();
+    assert!(status.is_ok_and(|status| status.success()), "the worker runs");
+    until("the end of the worker", || async {
+        if runs(worker) { Err("it runs".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    assert_eq!(before, ask().await);
+    assert_ne!(worker, system.worker().await, "another worker has it");
+    let log = system.node.as_ref().expect("it was started").log();
+    assert!(log.contains("SIGABRT"), "the log tells how the worker ended:\n{log}");
 }

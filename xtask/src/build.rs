@@ -30,19 +30,9 @@ pub fn products(release: bool) -> Result<PathBuf> {
     let packages: Vec<_> = ["llm-router", "fixture-hub"].into_iter().chain(plugins).collect();
     let bin_dir = build(release, &packages)?;
     for (package, folder) in PLUGINS {
-        lay_out(package, &shell::root().join(folder), &bin_dir)?;
+        lay_out(package, &shell::root().join(folder), &bin_dir, &bin_dir, |_| {})?;
     }
-    if let Some(config) = llama_cpp::install()? {
-        // A command of its own, the same as that of tests: otherwise llama.cpp would be compiled for each.
-        let mut command = shell::cargo();
-        command.arg("build").arg("--lib").args(llama_cpp::arguments(&config, "cpu"));
-        if release {
-            command.arg("--release");
-        }
-        shell::run(&mut command)?;
-        let (package, folder) = llama_cpp::PLUGIN;
-        lay_out(package, &shell::root().join(folder), &bin_dir)?;
-    }
+    llama_cpp::product(release, &bin_dir)?;
     Ok(bin_dir)
 }
 
@@ -109,37 +99,45 @@ pub fn binary_name(stem: &str) -> String {
     format!("{stem}{}", std::env::consts::EXE_SUFFIX)
 }
 
-/// `<bin_dir>/engines/<id>-<version>/` with the manifest and the library it names; gives that folder.
-pub fn lay_out(package: &str, folder: &Path, bin_dir: &Path) -> Result<PathBuf> {
+/// `<bin_dir>/engines/<id>-<version>/` with the manifest, after `change`, and the library it names, which lies in `built_dir`;
+/// gives that folder.
+pub fn lay_out(
+    package: &str,
+    folder: &Path,
+    built_dir: &Path,
+    bin_dir: &Path,
+    change: impl FnOnce(&mut serde_json::Value),
+) -> Result<PathBuf> {
     let manifest_path = folder.join("manifest.json");
     let text = std::fs::read_to_string(&manifest_path)
         .with_context(|| format!("cannot read {}", manifest_path.display()))?;
-    let manifest: serde_json::Value =
+    let mut manifest: serde_json::Value =
         serde_json::from_str(&text).with_context(|| format!("{} is no JSON", manifest_path.display()))?;
+    change(&mut manifest);
     let field = |name: &str| {
         manifest[name].as_str().with_context(|| format!("{} has no {name}", manifest_path.display()))
     };
     let target = bin_dir.join("engines").join(format!("{}-{}", field("id")?, field("version")?));
     std::fs::create_dir_all(&target).with_context(|| format!("cannot create {}", target.display()))?;
-    replace(&manifest_path, &target.join("manifest.json"))?;
+    put(&target.join("manifest.json"), |partial| std::fs::write(partial, format!("{manifest:#}\n")))?;
 
     let stem = package.replace('-', "_");
     let built =
-        bin_dir.join(format!("{}{stem}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX));
+        built_dir.join(format!("{}{stem}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX));
     if !built.exists() {
         bail!(
             "{package} was built and {} is not there\nhint: its crate-type has to be cdylib",
             built.display()
         );
     }
-    replace(&built, &target.join(field("library")?))?;
+    put(&target.join(field("library")?), |partial| std::fs::copy(&built, partial).map(|_| ()))?;
     Ok(target)
 }
 
-/// Copies beside the target and renames: a worker that has the old library open keeps it whole.
-fn replace(from: &Path, to: &Path) -> Result<()> {
+/// Makes it beside its place and renames: a worker that has the old library open keeps it whole.
+fn put(to: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
     let partial = to.with_extension("partial");
-    std::fs::copy(from, &partial)
-        .and_then(|_| std::fs::rename(&partial, to))
-        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+    make(&partial)
+        .and_then(|()| std::fs::rename(&partial, to))
+        .with_context(|| format!("cannot write {}", to.display()))
 }

@@ -117,7 +117,8 @@ pub fn bundle() -> Result<()> {
         copy(&bin_dir.join(&name), &bin.join(&name))?;
         strip(&bin.join(&name))?;
     }
-    let engine = build::lay_out(ENGINE, &shell::root().join("engines/gpt-oss/plugin"), &bin_dir)?;
+    let engine =
+        build::lay_out(ENGINE, &shell::root().join("engines/gpt-oss/plugin"), &bin_dir, &bin_dir, |_| {})?;
     let name = engine.file_name().context("an engine's folder has a name")?;
     for file in files(&engine)? {
         let to = bin.join("engines").join(name).join(file.file_name().context("a file has a name")?);

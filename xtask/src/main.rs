@@ -58,6 +58,8 @@ enum Verb {
     MetalBin(build::MetalBinArguments),
     /// Build the binary and lay the engine plugins out beside it
     Build(build::BuildArguments),
+    /// Build the engine llama-cpp for named devices and processors; `build` has it for the cpu of this machine
+    LlamaCpp(llama_cpp::LlamaCppArguments),
     /// Measure: `host`, `router`, `path`, `limits`, `cpu`, `llama`; optimized, results in bench/results
     Bench(bench::BenchArguments),
     /// Run a mixed load while workers are killed, hung, starved and reloaded; optimized
@@ -91,6 +93,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Synth(arguments) => build::synth(&arguments),
         Verb::MetalBin(arguments) => build::metal_bin(&arguments),
         Verb::Build(arguments) => build::run(&arguments),
+        Verb::LlamaCpp(arguments) => llama_cpp::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Soak(arguments) => soak::run(&arguments),
     }

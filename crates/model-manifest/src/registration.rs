@@ -89,7 +89,8 @@ pub struct KnownEngine {
 }
 
 impl KnownEngine {
-    /// The engines that come with the product.
+    /// The engines that every build of the product comes with. That of GGUF files, which needs a toolchain, is known from the nodes
+    /// that have it; a model that was registered before any came is looked at by each node's engines.
     pub fn shipped() -> Vec<KnownEngine> {
         [("gpt-oss", "gpt_oss"), ("echo", "echo")]
             .map(|(runtime, architecture)| KnownEngine {

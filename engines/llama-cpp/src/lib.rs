@@ -49,7 +49,7 @@ impl Engine for LlamaCpp {
     }
 
     fn devices() -> Result<Vec<Device>, Status> {
-        let mut devices = native::accelerators();
+        let mut devices = native::accelerators()?;
         devices.push(cpu()?);
         Ok(devices)
     }

@@ -1,11 +1,13 @@
 //! llama.cpp behind safe functions: the one place with unsafe code.
 //!
-//! C++ exceptions do not leave llama.cpp's C functions that load, decode and tokenize, or they end the process; GGML's
-//! aborts end it always. Both are why this runs in a worker: the node survives, and finds the reason in the last lines.
+//! C++ exceptions do not leave llama.cpp's C functions that load and make contexts; those of the tokenizer, which meets text
+//! of strangers, stop in `guard.cpp`. Any other ends the process, as GGML's aborts always do. That is why this runs in a
+//! worker: the node survives, and finds the reason in the last lines.
 
 mod context;
 mod file;
 mod model;
+mod processor;
 mod say;
 
 use std::ffi::{CStr, CString, c_char};
@@ -30,7 +32,11 @@ fn start() {
 }
 
 /// The devices besides the CPU, in llama.cpp's order.
-pub(crate) fn accelerators() -> Vec<Device> {
+///
+/// # Errors
+/// `UNSUPPORTED` `unsupported_processor` where nothing of llama.cpp can run.
+pub(crate) fn accelerators() -> Result<Vec<Device>, Status> {
+    processor::check()?;
     start();
     let mut devices: Vec<Device> = Vec::new();
     for (kind, device) in accelerator_handles() {
@@ -49,7 +55,7 @@ pub(crate) fn accelerators() -> Vec<Device> {
             memory_free: free as u64,
         });
     }
-    devices
+    Ok(devices)
 }
 
 /// Kind, as the ABI calls it, and handle of each.

@@ -35,6 +35,18 @@ impl HeadWriter {
         self.entry(key, 4, |out| out.extend(value.to_le_bytes()))
     }
 
+    /// 16 bits.
+    #[must_use]
+    pub fn short(self, key: &str, value: u16) -> HeadWriter {
+        self.entry(key, 2, |out| out.extend(value.to_le_bytes()))
+    }
+
+    /// 32 bits with a sign.
+    #[must_use]
+    pub fn integer(self, key: &str, value: i32) -> HeadWriter {
+        self.entry(key, 5, |out| out.extend(value.to_le_bytes()))
+    }
+
     #[must_use]
     pub fn real(self, key: &str, value: f32) -> HeadWriter {
         self.entry(key, 6, |out| out.extend(value.to_le_bytes()))

@@ -19,7 +19,7 @@ use model_formats::mxfp4::bf16_to_f32;
 
 use crate::Shape;
 use crate::write::{PIECE_BYTES, SynthError, check_space};
-pub use dense::{Family, write_dense_gguf};
+pub use dense::{Family, write_dense_gguf, write_split_gguf};
 use head::Head;
 use source::Source;
 pub(crate) use source::held;

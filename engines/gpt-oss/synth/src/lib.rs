@@ -15,7 +15,7 @@ mod shape;
 mod tokenizer;
 mod write;
 
-pub use gguf::{Dense, Family, convert_gguf, write_dense_gguf, write_gguf};
+pub use gguf::{Dense, Family, convert_gguf, write_dense_gguf, write_gguf, write_split_gguf};
 pub use metal::convert_metal;
 pub use plan::{Plan, PlannedShard};
 pub use shape::Shape;

@@ -2,10 +2,10 @@
 
 use engine_protocol::StatusCode;
 use engine_testkit::suite::Bench;
-use gpt_oss_synth::Family;
+use gpt_oss_synth::{Family, write_split_gguf};
 use model_formats::gguf::HeadWriter;
 
-use crate::{family, llama_cpp_is_missing, settings, subject};
+use crate::{SEED, family, greedy, llama_cpp_is_missing, load, settings, subject};
 
 #[test]
 fn an_architecture_that_llama_cpp_does_not_know_is_unsupported_by_name() {
@@ -43,5 +43,29 @@ fn a_file_that_is_cut_short_is_corrupt() {
     }
     std::fs::write(&path, &bytes).unwrap();
     bench.worker.load(&bench.model, &settings(64, 1), &[]).unwrap().unwrap();
+    bench.finish().unwrap();
+}
+
+#[test]
+fn a_model_in_parts_is_the_same_as_in_one_file_and_needs_all_of_them() {
+    if llama_cpp_is_missing() {
+        return;
+    }
+    let whole = family(Family::Qwen3);
+    let dir = tempfile::tempdir().unwrap();
+    let parts = [1, 2, 3].map(|part| dir.path().join(format!("m-{part:05}-of-00003.gguf")));
+    write_split_gguf(Family::Qwen3, SEED, &parts).unwrap();
+    let answers = [whole.path(), dir.path()].map(|dir| {
+        let (mut bench, _) = load(dir, 256);
+        let reply = bench.run_text(1, "in one piece or in three", greedy(24)).unwrap();
+        bench.finish().unwrap();
+        reply.ids()
+    });
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[0].len(), 24);
+    std::fs::remove_file(&parts[1]).unwrap();
+    let mut bench = Bench::open(&subject(dir.path())).unwrap();
+    let status = bench.worker.load(&bench.model, &settings(64, 1), &[]).unwrap().unwrap_err();
+    assert!(status.message.contains("m-00002-of-00003.gguf"), "{status}");
     bench.finish().unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use model_formats::gguf::{ALIGNMENT, HeadWriter, WrittenTensor};
 
@@ -22,6 +22,7 @@ const ORDINARY: usize = 600;
 const BEGIN: &str = "<|begin|>";
 const END: &str = "<|end_of_turn|>";
 const ADDED: &str = "<tool>";
+const ADDITIONS: [&str; 3] = [BEGIN, END, ADDED];
 const CONTEXT: u32 = 2048;
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}<|end_of_turn|>{% endfor %}\
      {% if add_generation_prompt %}assistant: {% endif %}";
@@ -63,10 +64,38 @@ struct Made {
 /// # Errors
 /// A file that cannot be written.
 pub fn write_dense_gguf(family: Family, seed: u64, path: &Path) -> Result<(), SynthError> {
+    write(path, &head(family), &tensors(family, seed))
+}
+
+/// The same model in parts, as llama.cpp splits one: the first has the metadata, each some of the tensors.
+///
+/// # Errors
+/// A file that cannot be written.
+///
+/// # Panics
+/// Without a path, and with more than there are tensors.
+pub fn write_split_gguf(family: Family, seed: u64, paths: &[PathBuf]) -> Result<(), SynthError> {
+    let made = tensors(family, seed);
+    let each = made.len().div_ceil(paths.len());
+    let all = i32::try_from(made.len()).expect("a model of the tests");
+    let (parts, count) = (made.chunks(each), u16::try_from(paths.len()).expect("a handful"));
+    assert_eq!(parts.len(), paths.len(), "a part without tensors");
+    for ((number, path), part) in (0u16..).zip(paths).zip(parts) {
+        let metadata = if number == 0 { head(family) } else { HeadWriter::default() };
+        let head = metadata
+            .short("split.no", number)
+            .short("split.count", count)
+            .integer("split.tensors.count", all);
+        write(path, &head, part)?;
+    }
+    Ok(())
+}
+
+fn head(family: Family) -> HeadWriter {
     let (tokens, merges) = crate::tokenizer::vocabulary(ORDINARY);
     let ordinary = tokens.len();
     let mut tokens = tokens;
-    tokens.extend([BEGIN, END, ADDED].map(str::to_owned));
+    tokens.extend(ADDITIONS.map(str::to_owned));
     let mut kinds = vec![NORMAL; ordinary];
     kinds.extend([CONTROL, CONTROL, USER_DEFINED]);
     let merges: Vec<String> = merges.iter().map(|[a, b]| format!("{a} {b}")).collect();
@@ -87,8 +116,7 @@ pub fn write_dense_gguf(family: Family, seed: u64, path: &Path) -> Result<(), Sy
     ] {
         head = head.number(&format!("{of}.{key}"), value);
     }
-    head = head
-        .real(&format!("{of}.attention.layer_norm_rms_epsilon"), 1e-5)
+    head.real(&format!("{of}.attention.layer_norm_rms_epsilon"), 1e-5)
         .real(&format!("{of}.rope.freq_base"), 10_000.0)
         .text("tokenizer.ggml.model", "gpt2")
         .text("tokenizer.ggml.pre", if family == Family::Llama { "llama-bpe" } else { "qwen2" })
@@ -97,9 +125,10 @@ pub fn write_dense_gguf(family: Family, seed: u64, path: &Path) -> Result<(), Sy
         .texts("tokenizer.ggml.merges", &merges)
         .number("tokenizer.ggml.bos_token_id", ordinary as u32)
         .number("tokenizer.ggml.eos_token_id", ordinary as u32 + 1)
-        .text("tokenizer.chat_template", TEMPLATE);
+        .text("tokenizer.chat_template", TEMPLATE)
+}
 
-    let made = tensors(family, tokens.len() as u64, seed);
+fn write(path: &Path, head: &HeadWriter, made: &[Made]) -> Result<(), SynthError> {
     let listed: Vec<WrittenTensor<'_>> = made
         .iter()
         .map(|t| WrittenTensor {
@@ -110,20 +139,21 @@ pub fn write_dense_gguf(family: Family, seed: u64, path: &Path) -> Result<(), Sy
         })
         .collect();
     let failed = |source| SynthError::Write { path: path.to_owned(), source };
-    let write = || {
+    let write_all = || {
         let mut file = BufWriter::new(File::create(path)?);
         file.write_all(&head.finish(&listed))?;
-        for tensor in &made {
+        for tensor in made {
             file.write_all(&tensor.bytes)?;
             let padding = tensor.bytes.len().next_multiple_of(ALIGNMENT as usize) - tensor.bytes.len();
             file.write_all(&vec![0; padding])?;
         }
         file.flush()
     };
-    write().map_err(failed)
+    write_all().map_err(failed)
 }
 
-fn tensors(family: Family, vocabulary: u64, seed: u64) -> Vec<Made> {
+fn tensors(family: Family, seed: u64) -> Vec<Made> {
+    let vocabulary = (ORDINARY + ADDITIONS.len()) as u64;
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     // Xorshift: evenly in -1..1.
     let mut noise = move || {

@@ -1,0 +1,36 @@
+// Functions of llama.cpp that may throw, with the exception stopped here: a foreign one ends a Rust process without a word of why.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+
+// As in llama.h, which is another package's: the arguments are only handed on.
+struct llama_vocab;
+extern "C" int32_t llama_tokenize(const llama_vocab *, const char *, int32_t, int32_t *, int32_t, bool, bool);
+
+namespace {
+
+// Writes what was thrown, cut to size, with its end.
+void say(const char * what, char * words, size_t words_bytes) {
+    std::strncpy(words, what, words_bytes - 1);
+    words[words_bytes - 1] = 0;
+}
+
+}  // namespace
+
+// As llama_tokenize with nothing added and no control token read. False: it threw, and `words` says what.
+extern "C" bool llmr_llama_tokenize(
+    const llama_vocab * vocab, const char * text, int32_t bytes, int32_t * ids, int32_t room, int32_t * count, char * words,
+    size_t words_bytes
+) {
+    try {
+        *count = llama_tokenize(vocab, text, bytes, ids, room, false, false);
+        return true;
+    } catch (const std::exception & thrown) {
+        say(thrown.what(), words, words_bytes);
+    } catch (...) {
+        say("something that is no exception", words, words_bytes);
+    }
+    return false;
+}
