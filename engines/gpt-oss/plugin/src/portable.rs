@@ -156,7 +156,7 @@ pub(crate) fn load(
     id: &str,
     progress: &mut Progress<'_>,
 ) -> Result<WgpuGptOss, Status> {
-    let adapter = find(settings, id)?;
+    let mut adapter = find(settings, id)?;
     let (id, name) = (adapter.id.clone(), adapter.name.clone());
     let Opened { store, runs } = files::open(files, settings)?;
     let config = store.config();
@@ -167,6 +167,7 @@ pub(crate) fn load(
     progress.report(0, total)?;
     // Nobody knows what is free: without a grant the device says when it has no more.
     let granted = budget.iter().find(|b| b.device == id).map_or(u64::MAX, |b| b.bytes);
+    adapter.memory_max = Some(granted);
     let bounds = fit(config, &asked, adapter.buffer_max.min(adapter.binding_max), granted)?;
     let loaded = WgpuModel::load(adapter, config, &store, bounds, &known(&tokenizer, config), |done| {
         progress.report(done.min(total), total)

@@ -56,19 +56,18 @@ fn experts_gemv(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocati
         }
     }
     for (var r = 0u; r < ROWS; r++) {
-        partial[r * 64u + tid] = sums[r];
+        let sum = joined(sums[r]);
+        if puts_sum() {
+            partial[r * 64u + sum_slot(tid)] = sum;
+        }
     }
     workgroupBarrier();
-    for (var half = 32u; half > 0u; half /= 2u) {
-        if tid < half {
-            for (var r = 0u; r < ROWS; r++) {
-                partial[r * 64u + tid] += partial[r * 64u + tid + half];
-            }
-        }
-        workgroupBarrier();
-    }
     if tid < ROWS {
-        results[tid] = partial[tid * 64u] + half_of(bias[a.bias_base + (first + tid) / 2u], first + tid);
+        var sum = half_of(bias[a.bias_base + (first + tid) / 2u], first + tid);
+        for (var i = 0u; i < sum_slots(64u); i++) {
+            sum += partial[tid * 64u + i];
+        }
+        results[tid] = sum;
     }
     workgroupBarrier();
     if UP {

@@ -45,7 +45,10 @@ fn linear_gemv(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         }
     }
     for (var i = 0u; i < ROWS * TOKENS; i++) {
-        partial[i * 64u + tid] = sums[i];
+        let sum = joined(sums[i]);
+        if puts_sum() {
+            partial[i * 64u + sum_slot(tid)] = sum;
+        }
     }
     workgroupBarrier();
     let row = first + tid / TOKENS;
@@ -54,7 +57,7 @@ fn linear_gemv(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         return;
     }
     var sum = 0.0;
-    for (var i = 0u; i < 64u; i++) {
+    for (var i = 0u; i < sum_slots(64u); i++) {
         sum += partial[tid * 64u + i];
     }
     let at = token * a.rows + row;

@@ -28,10 +28,13 @@ fn rmsnorm(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_in
         let value = x[row * a.hidden + i];
         sum += value * value;
     }
-    squares[tid] = sum;
+    sum = joined(sum);
+    if puts_sum() {
+        squares[sum_slot(tid)] = sum;
+    }
     workgroupBarrier();
     for (var half = 128u; half > 0u; half /= 2u) {
-        if tid < half {
+        if tid < half && tid + half < sum_slots(256u) {
             squares[tid] += squares[tid + half];
         }
         workgroupBarrier();

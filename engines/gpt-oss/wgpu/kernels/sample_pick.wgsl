@@ -11,7 +11,6 @@ const NOT_FINITE = 1u;
 const NONE_POSSIBLE = 2u;
 // Nearer to the border between two tokens than sums are exact.
 const UNDECIDED = 3u;
-const ANSWER_WORDS = 6u + 2u * MOST_LIKELY_MAX;
 
 var<workgroup> bad: atomic<u32>;
 var<workgroup> sums: array<vec2<u32>, THREADS>;
@@ -108,10 +107,10 @@ fn sample_pick(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
                 }
                 let behind = plus(before, weight);
                 if is_less(target_sum, behind) {
+                    token = i;
                     // As far inside as is sure.
                     if is_less(plus(before, margin), target_sum) && is_less(plus(target_sum, margin), behind) {
                         status = DONE;
-                        token = i;
                     }
                     break;
                 }

@@ -1,9 +1,12 @@
 //! Which adapters this machine has, and whether gpt-oss can run on them.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::device::DeviceError;
+use crate::numbers;
+use crate::shaders::Form;
 
 /// Storage buffers that a kernel binds, at most: those of `experts_tile`.
 const BINDINGS: u32 = 7;
@@ -73,18 +76,22 @@ pub struct Adapter {
     /// Name and version of the driver, as it says itself.
     pub driver: String,
     pub verdict: Verdict,
-    /// Bytes of a buffer, and of what a kernel sees of it, at most.
+    /// Bytes of a buffer, and of what a kernel sees of it, at most. Whoever opens it may ask for less.
     pub buffer_max: u64,
     pub binding_max: u64,
+    /// Bytes that may be taken of it; none: as many as it gives.
+    pub memory_max: Option<u64>,
     /// Threads that run in step: smallest and largest number.
     pub subgroup: (u32, u32),
     pub has_f16: bool,
+    /// Of the kernels: the best that it has; whoever opens it may ask for the plain one.
+    pub form: Form,
     pub(crate) adapter: wgpu::Adapter,
 }
 
 impl Adapter {
-    /// All there are, in the order in which they are to be offered: by [`Api`], then hardware before software, then as the
-    /// system names them. Allocates nothing on them.
+    /// All there are, in the order in which they are to be offered: by [`Api`], then as they are numbered: Vulkan's on Linux as
+    /// the node numbers cards, hardware before software, as the system names them. Allocates nothing on them.
     pub fn all() -> Vec<Adapter> {
         // Drivers are loaded once, which takes long; adapters are listed anew.
         static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
@@ -104,15 +111,22 @@ impl Adapter {
             })
             .collect();
         adapters.sort_by_key(|(api, is_software, _)| (*api, *is_software));
-        let mut counts = [0; Api::ALL.len()];
-        adapters
-            .into_iter()
-            .map(|(api, is_software, adapter)| {
-                let number = counts[api as usize];
-                counts[api as usize] += 1;
+        let cards = if cfg!(target_os = "linux") { numbers::cards(Path::new("/")) } else { Vec::new() };
+        let mut all = Vec::new();
+        for api in Api::ALL {
+            let (of_api, others) = adapters.into_iter().partition(|(of, ..)| *of == api);
+            adapters = others;
+            let addresses: Vec<String> =
+                of_api.iter().map(|(.., adapter)| adapter.get_info().device_pci_bus_id).collect();
+            let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+            let numbers = numbers::of(if api == Api::Vulkan { &cards } else { &[] }, &addresses);
+            let mut numbered: Vec<_> = numbers.into_iter().zip(of_api).collect();
+            numbered.sort_by_key(|(number, _)| *number);
+            all.extend(numbered.into_iter().map(|(number, (_, is_software, adapter))| {
                 Adapter::of(format!("{}:{number}", api.as_str()), api, is_software, adapter)
-            })
-            .collect()
+            }));
+        }
+        all
     }
 
     fn of(id: String, api: Api, is_software: bool, adapter: wgpu::Adapter) -> Adapter {
@@ -130,7 +144,9 @@ impl Adapter {
             verdict,
             buffer_max: limits.max_buffer_size,
             binding_max: limits.max_storage_buffer_binding_size,
+            memory_max: None,
             subgroup: (info.subgroup_min_size, info.subgroup_max_size),
+            form: if features.contains(wgpu::Features::SUBGROUP) { Form::Subgroups } else { Form::Plain },
             has_f16: features.contains(wgpu::Features::SHADER_F16),
             adapter,
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use crate::adapters::Adapter;
-use crate::shaders::{self, Shape};
+use crate::shaders::{self, Form, Shape};
 
 /// Every binding begins at a multiple of this, whatever the adapter would allow.
 pub const BINDING_ALIGNMENT: u64 = 256;
@@ -91,7 +91,17 @@ pub struct Gpu {
     groups: HashMap<(&'static str, Vec<Slice>), wgpu::BindGroup>,
     /// What the device said outside of any call.
     trouble: Arc<Mutex<Option<DeviceError>>>,
-    read_back: Option<wgpu::Buffer>,
+    /// What was read back into before.
+    spare: Vec<wgpu::Buffer>,
+}
+
+/// Words that are on their way back from the device.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    buffer: wgpu::Buffer,
+    words: usize,
+    submitted: wgpu::SubmissionIndex,
+    mapped: mpsc::Receiver<Result<(), wgpu::BufferAsyncError>>,
 }
 
 impl std::fmt::Debug for Gpu {
@@ -108,9 +118,17 @@ impl Gpu {
     pub fn open(adapter: Adapter, shape: Shape) -> Result<Gpu, DeviceError> {
         let failed =
             |operation: &str, cause: String| DeviceError::Failed { operation: operation.to_owned(), cause };
+        let limits = wgpu::Limits {
+            max_buffer_size: adapter.buffer_max,
+            max_storage_buffer_binding_size: adapter.binding_max,
+            ..adapter.adapter.limits()
+        };
         let descriptor = wgpu::DeviceDescriptor {
-            required_features: wgpu::Features::IMMEDIATES,
-            required_limits: adapter.adapter.limits(),
+            required_features: match adapter.form {
+                Form::Plain => wgpu::Features::IMMEDIATES,
+                Form::Subgroups => wgpu::Features::IMMEDIATES | wgpu::Features::SUBGROUP,
+            },
+            required_limits: limits,
             // Buffers are few, large and made once.
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..wgpu::DeviceDescriptor::default()
@@ -124,17 +142,16 @@ impl Gpu {
         }));
         let said = Arc::clone(&trouble);
         device.set_device_lost_callback(move |reason, message| {
-            // Dropping it is no loss.
-            if reason != wgpu::DeviceLostReason::Destroyed {
-                note(&said, DeviceError::Lost { cause: message });
-            }
+            // Some drivers say nothing.
+            let cause = if message.is_empty() { format!("{reason:?}") } else { message };
+            note(&said, DeviceError::Lost { cause });
         });
         let mut pipelines = HashMap::new();
         for kernel in shaders::KERNELS {
             let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
             let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
                 label: Some(kernel.name),
-                source: wgpu::ShaderSource::Wgsl(kernel.source(shape).into()),
+                source: wgpu::ShaderSource::Wgsl(kernel.source(shape, adapter.form).into()),
             });
             let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(kernel.name),
@@ -163,8 +180,13 @@ impl Gpu {
             used: 0,
             groups: HashMap::new(),
             trouble,
-            read_back: None,
+            spare: Vec::new(),
         })
+    }
+
+    /// Gives the device up as a driver does that has lost it: for tests of what follows.
+    pub fn lose(&self) {
+        self.device.destroy();
     }
 
     pub fn adapter(&self) -> &Adapter {
@@ -195,6 +217,14 @@ impl Gpu {
         let limit = self.buffer_max();
         if bytes > limit {
             return Err(DeviceError::TooLarge { what: what.to_owned(), wanted: bytes, limit });
+        }
+        if let Some(granted) = self.adapter.memory_max.filter(|granted| self.used + bytes > *granted) {
+            return Err(DeviceError::OutOfMemory {
+                what: what.to_owned(),
+                wanted: bytes,
+                used: self.used,
+                cause: format!("{granted} bytes may be taken of this device"),
+            });
         }
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
         let buffer = self.create(what, bytes, usage)?;
@@ -257,6 +287,26 @@ impl Gpu {
     /// # Panics
     /// For a kernel that there is not.
     pub fn run(&mut self, launches: &[Launch]) -> Result<(), DeviceError> {
+        let encoder = self.encode(launches)?;
+        self.queue.submit([encoder.finish()]);
+        self.check()
+    }
+
+    /// As [`Gpu::run`], and begins to read the first words of a buffer behind it.
+    ///
+    /// # Errors
+    /// As `run`.
+    pub(crate) fn run_and_read(
+        &mut self,
+        launches: &[Launch],
+        from: Memory,
+        words: usize,
+    ) -> Result<Reading, DeviceError> {
+        let encoder = self.encode(launches)?;
+        self.begin_read(encoder, from, 0, words)
+    }
+
+    fn encode(&mut self, launches: &[Launch]) -> Result<wgpu::CommandEncoder, DeviceError> {
         self.check()?;
         let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
@@ -293,8 +343,57 @@ impl Gpu {
             pass.dispatch_workgroups(x, y, z);
         }
         drop(pass);
-        self.queue.submit([encoder.finish()]);
-        self.check()
+        Ok(encoder)
+    }
+
+    /// Submits what is encoded, and a copy of words of a buffer to where the host can read them.
+    fn begin_read(
+        &mut self,
+        mut encoder: wgpu::CommandEncoder,
+        from: Memory,
+        first: usize,
+        words: usize,
+    ) -> Result<Reading, DeviceError> {
+        let (begin, bytes) = (first as u64 * WORD_BYTES, words.max(1) as u64 * WORD_BYTES);
+        assert!(begin + bytes <= from.bytes, "reading behind the end of a buffer");
+        let buffer = match self.spare.iter().position(|buffer| buffer.size() >= bytes) {
+            Some(at) => self.spare.swap_remove(at),
+            None => {
+                let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+                self.create("what is read back", bytes, usage)?
+            }
+        };
+        encoder.copy_buffer_to_buffer(&self.memory[from.number], begin, &buffer, 0, bytes);
+        let submitted = self.queue.submit([encoder.finish()]);
+        let (told, mapped) = mpsc::channel();
+        buffer.map_async(wgpu::MapMode::Read, 0..bytes, move |result| {
+            // Nobody listens any more only when waiting failed, which is told instead.
+            let _ = told.send(result);
+        });
+        self.check()?;
+        Ok(Reading { buffer, words, submitted, mapped })
+    }
+
+    /// Waits for what is read, and for no launch behind it.
+    ///
+    /// # Errors
+    /// The device, or something launched before, has failed.
+    pub(crate) fn read(&mut self, reading: Reading) -> Result<Vec<u32>, DeviceError> {
+        let Reading { buffer, words, submitted, mapped } = reading;
+        self.wait_for(wgpu::PollType::Wait { submission_index: Some(submitted), timeout: None })?;
+        let failed = |cause: String| DeviceError::Failed { operation: "reading back".to_owned(), cause };
+        match mapped.try_recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(failed(chain(&error))),
+            Err(error) => return Err(failed(chain(&error))),
+        }
+        let bytes = words.max(1) as u64 * WORD_BYTES;
+        let view = buffer.get_mapped_range(0..bytes).map_err(|error| failed(chain(&error)))?;
+        let words = view.as_chunks::<4>().0.iter().take(words).map(|b| u32::from_ne_bytes(*b)).collect();
+        drop(view);
+        buffer.unmap();
+        self.spare.push(buffer);
+        Ok(words)
     }
 
     /// Waits for everything that was launched before, and copies words of a buffer, from the word `first` on.
@@ -304,43 +403,14 @@ impl Gpu {
     ///
     /// # Panics
     /// When the buffer has fewer.
-    pub fn download(&mut self, from: Memory, first: usize, words: &mut [u32]) -> Result<(), DeviceError> {
-        if words.is_empty() {
-            return self.wait();
+    pub fn download(&mut self, from: Memory, first: usize, words: usize) -> Result<Vec<u32>, DeviceError> {
+        if words == 0 {
+            return self.wait().map(|()| Vec::new());
         }
-        let (begin, bytes) = (first as u64 * WORD_BYTES, words.len() as u64 * WORD_BYTES);
-        assert!(begin + bytes <= from.bytes, "a download from behind the end of a buffer");
-        let buffer = match self.read_back.take().filter(|b| b.size() >= bytes) {
-            Some(buffer) => buffer,
-            None => self.create(
-                "what is read back",
-                bytes,
-                wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-            )?,
-        };
-        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        encoder.copy_buffer_to_buffer(&self.memory[from.number], begin, &buffer, 0, bytes);
-        self.queue.submit([encoder.finish()]);
-        let (told, hears) = mpsc::channel();
-        buffer.map_async(wgpu::MapMode::Read, 0..bytes, move |result| {
-            // Nobody listens any more only when waiting failed, which is told instead.
-            let _ = told.send(result);
-        });
-        self.wait()?;
-        let failed = |cause: String| DeviceError::Failed { operation: "reading back".to_owned(), cause };
-        match hears.try_recv() {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(failed(chain(&error))),
-            Err(error) => return Err(failed(chain(&error))),
-        }
-        let view = buffer.get_mapped_range(0..bytes).map_err(|error| failed(chain(&error)))?;
-        for (word, bytes) in words.iter_mut().zip(view.as_chunks::<4>().0) {
-            *word = u32::from_ne_bytes(*bytes);
-        }
-        drop(view);
-        buffer.unmap();
-        self.read_back = Some(buffer);
-        Ok(())
+        self.check()?;
+        let encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let reading = self.begin_read(encoder, from, first, words)?;
+        self.read(reading)
     }
 
     /// As [`Gpu::download`], of numbers.
@@ -351,8 +421,7 @@ impl Gpu {
     /// # Panics
     /// As `download`.
     pub fn download_f32(&mut self, from: Memory, first: usize, to: &mut [f32]) -> Result<(), DeviceError> {
-        let mut words = vec![0; to.len()];
-        self.download(from, first, &mut words)?;
+        let words = self.download(from, first, to.len())?;
         for (number, word) in to.iter_mut().zip(words) {
             *number = f32::from_bits(word);
         }
@@ -364,16 +433,23 @@ impl Gpu {
     /// # Errors
     /// Something of it has failed.
     pub fn wait(&self) -> Result<(), DeviceError> {
-        let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
+        self.wait_for(wgpu::PollType::wait_indefinitely())
+    }
+
+    fn wait_for(&self, what: wgpu::PollType) -> Result<(), DeviceError> {
+        let waited = self.device.poll(what);
         self.check()?;
         waited.map(|_| ()).map_err(|error| DeviceError::Lost { cause: chain(&error) })
     }
 
     fn check(&self) -> Result<(), DeviceError> {
-        match &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
-            None => Ok(()),
-            Some(error) => Err(error.clone()),
+        let said = || self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if said().is_none() {
+            return Ok(());
         }
+        // A loss is told only when the device is asked, and explains the rest. What is under way does not matter any more.
+        let _ = self.device.poll(wgpu::PollType::Poll);
+        said().map_or(Ok(()), Err)
     }
 }
 

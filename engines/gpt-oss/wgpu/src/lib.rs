@@ -1,6 +1,6 @@
 //! gpt-oss on Metal, Vulkan and Direct3D 12: one host in Rust on wgpu, and kernels in WGSL.
 //!
-//! Reading order: [`adapters`] (what there is), [`device`] (memory and launches), [`shaders`] (the kernels' text), [`ops`]
+//! Reading order: [`adapters`] (what there is, and `numbers`), [`device`] (memory and launches), [`shaders`] (the kernels' text), [`ops`]
 //! (what each kernel computes, and a check of it), [`plan`] (what lies where), [`step`] (what a step tells the kernels),
 //! [`model`] (the forward pass), [`measure`] (how fast each kernel is).
 //!
@@ -12,6 +12,7 @@ pub mod adapters;
 pub mod device;
 pub mod measure;
 pub mod model;
+mod numbers;
 pub mod ops;
 pub mod plan;
 pub mod shaders;

@@ -160,12 +160,17 @@ impl Bench {
     fn step(&mut self, tokens: usize) -> Result<(), DeviceError> {
         let ids = vec![0; tokens];
         let tables = vec![Table { first: 0, blocks: &self.blocks }; self.model.groups().windows.len()];
-        let span = Span { position: self.context - 1, tokens: &ids, tables: &tables, wants_logits: true };
+        let span = Span {
+            position: self.context - 1,
+            tokens: &ids,
+            tables: &tables,
+            wants_logits: true,
+            chosen_by: None,
+        };
         let (sampling, history) = (Sampling::default(), History::default());
         let draw = Draw { sampling: &sampling, history: &history, position: 0, only: None };
-        let chosen = self.model.choose(&[span], &[draw], &[], |_, _| Ok::<(), DeviceError>(()));
-        match chosen {
-            Ok(_) => Ok(()),
+        match self.model.launch(&[span], &[draw], &[], |_, _| Ok::<(), DeviceError>(())) {
+            Ok(()) => self.model.collect().map(drop),
             Err(LoadError::Device(error) | LoadError::Stopped(error)) => Err(error),
         }
     }

@@ -2,13 +2,14 @@
 
 mod load;
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use engine_sdk::{Choice, Draw, Status};
 use gpt_oss_model::GptOssConfig;
 use gpt_oss_model::rope::Rotation;
 
-use crate::device::{DeviceError, Gpu, Launch, Memory};
+use crate::device::{DeviceError, Gpu, Launch, Memory, Reading};
 use crate::ops::Tensor;
 use crate::ops::attention::{self, AttentionOf};
 use crate::ops::embed::Embed;
@@ -17,7 +18,7 @@ use crate::ops::linear::Linear;
 use crate::ops::rmsnorm::RmsNorm;
 use crate::ops::rope_kv::RopeKv;
 use crate::ops::route::Route;
-use crate::ops::sample::{self, Requests, Sample};
+use crate::ops::sample::{Requests, Sample};
 use crate::plan::{Bounds, EndWeights, KvGroups, LayerWeights, Workspace};
 use crate::step::Step;
 
@@ -36,6 +37,8 @@ pub struct WgpuModel {
     workspace: Workspace<Memory>,
     /// Of each place of a group.
     kv: Vec<Memory>,
+    /// Launches that were not collected, the oldest first.
+    under_way: VecDeque<(Requests, Reading)>,
     /// Launches of the last pass.
     last: Vec<Launch>,
     /// What the processor took to make and submit them.
@@ -62,6 +65,8 @@ pub struct Span<'a> {
     pub tables: &'a [Table<'a>],
     /// Whether the logits after the last token are wanted.
     pub wants_logits: bool,
+    /// The one token is not known yet: it is what the pass launched before chooses with the draw of this number.
+    pub chosen_by: Option<u32>,
 }
 
 impl WgpuModel {
@@ -131,28 +136,51 @@ impl WgpuModel {
     }
 
     /// As [`WgpuModel::forward`], and chooses a token for each span that wants logits, in the same pass: `draws` has one
-    /// entry for each of them, and only what was chosen is read back. None where the SDK has to choose, from
-    /// [`WgpuModel::logits`].
+    /// entry for each of them. Does not wait for it, where no prompt is read: [`WgpuModel::collect`] does, and only what was
+    /// chosen is read back.
     ///
     /// # Errors
-    /// As `forward`; and inside, of a single row, as [`engine_sdk::Sampler::choose`].
+    /// As `forward`; then nothing can be collected any more.
     ///
     /// # Panics
     /// As `forward`, and when there are more or fewer draws.
-    pub fn choose<E>(
+    pub fn launch<E>(
         &mut self,
         spans: &[Span<'_>],
         draws: &[Draw<'_>],
         end_tokens: &[u32],
         each_layer: impl FnMut(u64, u64) -> Result<(), E>,
-    ) -> Result<Vec<Option<Result<Choice, Status>>>, LoadError<E>> {
+    ) -> Result<(), LoadError<E>> {
         let wanted = spans.iter().filter(|span| span.wants_logits).count();
         assert_eq!(draws.len(), wanted, "a draw for each row that wants logits");
         let requests = Requests::of(draws, end_tokens, self.config.vocabulary);
-        self.pass(spans, Some(&requests), each_layer)?;
-        let mut words = vec![0; draws.len() * sample::ANSWER_WORDS];
-        self.gpu.download(self.workspace.answers, 0, &mut words)?;
-        Ok(requests.answers(&words, draws))
+        match self.pass(spans, Some(&requests), each_layer) {
+            Ok(Some(reading)) => {
+                self.under_way.push_back((requests, reading));
+                Ok(())
+            }
+            Ok(None) => unreachable!("a pass with requests reads answers"),
+            Err(error) => {
+                self.under_way.clear();
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for the oldest launch that was not collected: what each of its draws chose. None where the SDK has to choose,
+    /// from [`WgpuModel::logits`]. Where a later launch goes by these choices already, a draw that is nearer to the border
+    /// between two tokens than sums are exact (some 2^-26) is decided all the same.
+    ///
+    /// # Errors
+    /// The device has failed; then nothing can be collected any more. Inside, of a single row, as
+    /// [`engine_sdk::Sampler::choose`].
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn collect(&mut self) -> Result<Vec<Option<Result<Choice, Status>>>, DeviceError> {
+        let (requests, reading) = self.under_way.pop_front().expect("a launch that was not collected");
+        let words = self.gpu.read(reading).inspect_err(|_| self.under_way.clear())?;
+        Ok(requests.answers(&words, !self.under_way.is_empty()))
     }
 
     /// The logits of one of the rows of the last pass that wanted them, in their order.
@@ -167,12 +195,13 @@ impl WgpuModel {
         self.gpu.download_f32(self.workspace.logits, row * self.config.vocabulary, logits)
     }
 
+    /// Launches a pass, and with requests begins to read its answers.
     fn pass<E>(
         &mut self,
         spans: &[Span<'_>],
         requests: Option<&Requests>,
         mut each_layer: impl FnMut(u64, u64) -> Result<(), E>,
-    ) -> Result<(), LoadError<E>> {
+    ) -> Result<Option<Reading>, LoadError<E>> {
         let mut begun = Instant::now();
         let step = Step::of(&self.rotation, self.groups.windows.len(), spans);
         assert!(step.tokens <= self.bounds.batch_tokens_max, "more tokens than the bounds say");
@@ -204,9 +233,20 @@ impl WgpuModel {
                 launches.extend(self.sample().launches(requests));
             }
         }
-        self.run(&mut launches)?;
+        let reading = match requests {
+            Some(requests) => {
+                let (answers, words) = (self.workspace.answers, requests.answer_words());
+                Some(self.gpu.run_and_read(&launches, answers, words)?)
+            }
+            None => {
+                self.gpu.run(&launches)?;
+                None
+            }
+        };
+        self.last.append(&mut launches);
         self.encoding += begun.elapsed();
-        each_layer(total, total).map_err(LoadError::Stopped)
+        each_layer(total, total).map_err(LoadError::Stopped)?;
+        Ok(reading)
     }
 
     fn run(&mut self, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
@@ -232,7 +272,9 @@ impl WgpuModel {
             step: self.workspace.step.whole(),
             embedding: Tensor::whole(self.ends.embedding),
             x: self.workspace.x.whole(),
+            answers: self.workspace.answers.whole(),
             hidden: self.config.hidden,
+            vocabulary: self.config.vocabulary,
             tokens: step.tokens,
             tokens_at: step.tokens_at,
         };

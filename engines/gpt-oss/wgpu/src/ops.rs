@@ -12,6 +12,7 @@ pub mod route;
 pub mod sample;
 
 use crate::device::{Gpu, Memory, Slice};
+use crate::shaders::{Form, KERNELS, Kernel, Shape};
 use crate::testing::Failure;
 
 /// Sizes that a check runs at.
@@ -40,6 +41,16 @@ pub struct Operator {
     pub name: &'static str,
     /// Runs its kernels on numbers by chance, from a seed, and compares with f64.
     pub check: fn(&mut Gpu, Size, u64) -> Result<(), Failure>,
+}
+
+impl Operator {
+    /// Whether its kernels are of several forms.
+    pub fn has_forms(&self) -> bool {
+        let shape = Shape { head_dim: 64, group: 8 };
+        let of_it = |k: &&Kernel| k.name == self.name || k.entry == self.name;
+        let differs = |k: &Kernel| k.source(shape, Form::Plain) != k.source(shape, Form::Subgroups);
+        KERNELS.iter().filter(of_it).any(differs)
+    }
 }
 
 /// In the order of a pass, behind what a device can do at most.

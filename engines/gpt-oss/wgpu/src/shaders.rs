@@ -2,10 +2,33 @@
 
 use gpt_oss_model::GptOssConfig;
 
-use crate::ops::sample::MOST_LIKELY_MAX;
+use crate::ops::sample::{ANSWER_WORDS, MOST_LIKELY_MAX};
 use crate::plan::CHOSEN_MAX;
 
 const COMMON: &str = include_str!("../kernels/common.wgsl");
+const SUMS_PLAIN: &str = include_str!("../kernels/sums_plain.wgsl");
+const SUMS_SUBGROUPS: &str = include_str!("../kernels/sums_subgroups.wgsl");
+/// How the arguments of a kernel end that adds up numbers of its threads, and how they do where there are subgroups.
+const ARGUMENTS_END: &str = "@builtin(local_invocation_index) tid: u32) {";
+const ARGUMENTS_END_SUBGROUPS: &str = "@builtin(local_invocation_index) tid: u32, \
+    @builtin(subgroup_id) subgroup_of: u32, @builtin(num_subgroups) subgroups_of: u32, \
+    @builtin(subgroup_invocation_id) lane_of: u32) {
+    subgroup = subgroup_of;
+    subgroups = subgroups_of;
+    lane = lane_of;";
+
+/// What kernels make use of, chosen by what an adapter has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Nothing that some adapters lack.
+    Plain,
+    /// Threads that run in step, in whatever number, add up their numbers without memory.
+    Subgroups,
+}
+
+impl Form {
+    pub const ALL: [Form; 2] = [Form::Plain, Form::Subgroups];
+}
 
 /// What kernels know of a model while they are compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,12 +111,18 @@ pub const KERNELS: &[Kernel] = &[
 
 impl Kernel {
     /// The whole WGSL of it.
-    pub fn source(&self, shape: Shape) -> String {
+    pub fn source(&self, shape: Shape, form: Form) -> String {
         let Shape { head_dim, group } = shape;
         let (constants, [begin, text]) = (self.constants, self.text);
+        let (sums, text) = match (text.contains("joined("), form) {
+            (false, _) => ("", text.to_owned()),
+            (true, Form::Plain) => (SUMS_PLAIN, text.to_owned()),
+            (true, Form::Subgroups) => (SUMS_SUBGROUPS, text.replace(ARGUMENTS_END, ARGUMENTS_END_SUBGROUPS)),
+        };
         format!(
             "const HEAD_DIM = {head_dim}u;\nconst GROUP = {group}u;\nconst CHOSEN_MAX = {CHOSEN_MAX}u;\n\
-             const MOST_LIKELY_MAX = {MOST_LIKELY_MAX}u;\n{constants}\n{COMMON}{begin}{text}"
+             const MOST_LIKELY_MAX = {MOST_LIKELY_MAX}u;\nconst ANSWER_WORDS = {ANSWER_WORDS}u;\n{constants}\n\
+             {COMMON}{sums}{begin}{text}"
         )
     }
 }

@@ -6,6 +6,9 @@ use crate::model::Span;
 use crate::ops::attention::QUERIES;
 use crate::plan::BLOCK_TOKENS;
 
+/// A token that is not known yet: the other bits are the number of the draw of the pass before that chooses it.
+pub(crate) const CHOSEN: u32 = 1 << 31;
+
 /// A step as the device is told it. Numbers that end in `_at` are places in `words`.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
@@ -46,7 +49,7 @@ impl Step {
             let at = tokens.len();
             for (i, &token) in span.tokens.iter().enumerate() {
                 let position = word(span.position + i);
-                tokens.push(token);
+                tokens.push(span.chosen_by.map_or(token, |draw| CHOSEN | draw));
                 positions.push(position);
                 rows.push(word(row));
                 let (cosines, sines) = rotation.at(position);

@@ -104,9 +104,7 @@ impl<'d> Bed<'d> {
     }
 
     pub fn get(&mut self, from: Memory, count: usize) -> Result<Vec<u32>, DeviceError> {
-        let mut words = vec![0; count];
-        self.gpu.download(from, 0, &mut words)?;
-        Ok(words)
+        self.gpu.download(from, 0, count)
     }
 
     pub fn get_f32(&mut self, from: Memory, count: usize) -> Result<Vec<f32>, DeviceError> {

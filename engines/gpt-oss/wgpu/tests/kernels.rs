@@ -1,7 +1,7 @@
 //! Every operator against plain Rust, on every adapter of this machine, software or not.
 
-use gpt_oss_wgpu::ops::{OPERATORS, Size};
-use gpt_oss_wgpu::shaders::Shape;
+use gpt_oss_wgpu::ops::{OPERATORS, Operator, Size};
+use gpt_oss_wgpu::shaders::{Form, Shape};
 use gpt_oss_wgpu::{Adapter, Gpu, Verdict};
 
 /// Of the published models and of the test models.
@@ -19,13 +19,21 @@ fn every_operator_computes_what_plain_rust_does() {
     let mut checked = 0;
     for adapter in usable {
         println!("{}: {} ({})", adapter.id, adapter.name, adapter.driver);
-        for (n, shape) in SHAPES.into_iter().enumerate() {
-            let mut gpu = Gpu::open(adapter.clone(), shape).unwrap();
-            for operator in OPERATORS {
+        // Every form that it has, and the operators that differ.
+        let plain = (adapter.form != Form::Plain).then_some((SHAPES[0], Form::Plain));
+        let opened = SHAPES.map(|shape| (shape, adapter.form)).into_iter().chain(plain);
+        for (n, (shape, form)) in opened.enumerate() {
+            let mut adapter = adapter.clone();
+            adapter.form = form;
+            let mut gpu = Gpu::open(adapter, shape).unwrap();
+            // What chooses tokens knows no shape, and takes longest.
+            let is_due = |o: &&Operator| n == 0 || n < SHAPES.len() && o.name != "sample" || o.has_forms();
+            let operators = OPERATORS.iter().filter(is_due);
+            for operator in operators {
                 for size in Size::ALL {
                     let seed = 0x5eed + n as u64;
                     if let Err(failure) = (operator.check)(&mut gpu, size, seed) {
-                        panic!("{} {size:?} {shape:?}, seed {seed}: {failure}", operator.name);
+                        panic!("{} {size:?} {shape:?} {form:?}, seed {seed}: {failure}", operator.name);
                     }
                     checked += 1;
                 }

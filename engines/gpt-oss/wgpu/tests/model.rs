@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
+use engine_sdk::{Draw, History, Sampling};
 use gpt_oss_model::{GptOssConfig, Oracle, Store};
 use gpt_oss_wgpu::{
     Adapter, BLOCK_TOKENS, Bounds, DeviceError, KvGroups, LoadError, Needs, Span, Table, Verdict, WgpuModel,
@@ -96,6 +97,7 @@ impl Bed {
                 tokens,
                 tables,
                 wants_logits,
+                chosen_by: None,
             })
             .collect();
         let wanted = parts.iter().filter(|p| p.2).count();
@@ -279,19 +281,86 @@ fn the_estimate_is_what_a_load_allocates() {
     }
 }
 
+/// On an adapter that is limited on purpose, before anything is allocated.
 #[test]
 fn a_model_that_is_too_large_for_a_buffer_is_refused_with_both_numbers() {
-    let Some(adapter) = adapter() else { return };
+    let Some(mut adapter) = adapter() else { return };
     let store = open(&fixture("nano"));
-    let limit = adapter.buffer_max.min(adapter.binding_max);
-    let mut bounds = bounds(store.config(), 1, 64);
-    bounds.blocks = (limit / KvGroups::of(store.config()).block_bytes(store.config()) + 1) as usize * 4;
-    let Err(LoadError::Device(DeviceError::TooLarge { what, wanted, limit: told })) =
-        load(adapter, &store, bounds)
+    let bounds = bounds(store.config(), 1, 64);
+    let (largest, of) = Needs::of(store.config(), bounds).largest;
+    (adapter.buffer_max, adapter.binding_max) = (largest, largest - 4);
+    let Err(LoadError::Device(DeviceError::TooLarge { what, wanted, limit })) =
+        load(adapter.clone(), &store, bounds)
     else {
         panic!("it was loaded, or failed in another way");
     };
-    assert!(wanted > told && told == limit && what == "keys and values", "{what}: {wanted} of {told}");
+    assert_eq!((&what[..], wanted, limit), (of, largest, largest - 4));
+    adapter.binding_max = largest;
+    assert!(load(adapter, &store, bounds).is_ok(), "it has room");
+}
+
+#[test]
+fn memory_that_is_refused_is_told_with_both_numbers() {
+    let Some(mut adapter) = adapter() else { return };
+    let store = open(&fixture("nano"));
+    let bounds = bounds(store.config(), 1, 64);
+    let total = Needs::of(store.config(), bounds).total();
+    adapter.memory_max = Some(total - 1);
+    let Err(LoadError::Device(DeviceError::OutOfMemory { wanted, used, cause, .. })) =
+        load(adapter.clone(), &store, bounds)
+    else {
+        panic!("it was loaded, or failed in another way");
+    };
+    assert!(used < total && used + wanted == total && cause.contains(&(total - 1).to_string()), "{cause}");
+    adapter.memory_max = Some(total);
+    assert!(load(adapter, &store, bounds).is_ok(), "it has room");
+}
+
+/// In the middle of a conversation, between a launch and its collection: an error that says so, no panic and no silence.
+#[test]
+fn a_lost_device_is_an_error_of_every_later_step() {
+    let Some(mut bed) = Bed::load(&fixture("nano"), 1, 10) else { return };
+    bed.forward(&[(0, &[1, 2], true)]);
+    let tables: Vec<Table<'_>> = bed.tables[0].iter().map(|blocks| Table { first: 0, blocks }).collect();
+    let spans = [Span { position: 2, tokens: &[3], tables: &tables, wants_logits: true, chosen_by: None }];
+    bed.model.gpu().lose();
+    let mut logits = vec![0.0; bed.model.config().vocabulary];
+    for _ in 0..2 {
+        let ended: Result<(), LoadError<Infallible>> = bed.model.forward(&spans, &mut logits, |_, _| Ok(()));
+        let Err(LoadError::Device(error)) = ended else { panic!("{ended:?}") };
+        assert!(matches!(error, DeviceError::Lost { .. }), "{error}");
+    }
+}
+
+/// A token that goes into the next pass before the host has seen it is the one that the host sees.
+#[test]
+fn a_pass_that_is_launched_ahead_goes_by_the_chosen_token() {
+    let dir = fixture("nano");
+    let reference: Reference =
+        serde_json::from_slice(&std::fs::read(dir.join("reference.json")).unwrap()).unwrap();
+    let prompt = reference.prompts.iter().find(|p| p.greedy.len() > 3).unwrap();
+    let length = prompt.token_ids.len();
+    let Some(mut bed) = Bed::load(&dir, 1, length + prompt.greedy.len()) else { return };
+    let tables: Vec<Table<'_>> = bed.tables[0].iter().map(|blocks| Table { first: 0, blocks }).collect();
+    let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+    let history = History::default();
+    let draw = Draw { sampling: &sampling, history: &history, position: 0, only: None };
+    let mut chosen = Vec::new();
+    for step in 0..prompt.greedy.len() {
+        let (position, tokens) =
+            if step == 0 { (0, &prompt.token_ids[..]) } else { (length + step - 1, &[0][..]) };
+        let chosen_by = (step > 0).then_some(0);
+        let span = Span { position, tokens, tables: &tables, wants_logits: true, chosen_by };
+        let launched: Result<(), LoadError<Infallible>> =
+            bed.model.launch(&[span], std::slice::from_ref(&draw), &[], |_, _| Ok(()));
+        launched.unwrap();
+        if step > 0 {
+            chosen.extend(bed.model.collect().unwrap());
+        }
+    }
+    chosen.extend(bed.model.collect().unwrap());
+    let chosen: Vec<u32> = chosen.into_iter().map(|choice| choice.unwrap().unwrap().id).collect();
+    assert_eq!(chosen, prompt.greedy);
 }
 
 #[test]
@@ -299,7 +368,8 @@ fn a_pass_ends_when_it_is_told_to() {
     let Some(mut bed) = Bed::load(&fixture("nano"), 1, 10) else { return };
     let mut logits = vec![0.0; bed.model.config().vocabulary];
     let tables: Vec<Table<'_>> = bed.tables[0].iter().map(|blocks| Table { first: 0, blocks }).collect();
-    let spans = [Span { position: 0, tokens: &[1, 2, 3], tables: &tables, wants_logits: true }];
+    let spans =
+        [Span { position: 0, tokens: &[1, 2, 3], tables: &tables, wants_logits: true, chosen_by: None }];
     let stopped = bed.model.forward(&spans, &mut logits, |done, total| {
         assert_eq!(total, 4);
         if done == 2 { Err("enough") } else { Ok(()) }

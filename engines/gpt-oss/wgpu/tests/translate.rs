@@ -4,24 +4,29 @@
 
 use std::process::Command;
 
-use gpt_oss_wgpu::shaders::{KERNELS, Kernel, Shape};
+use gpt_oss_wgpu::shaders::{Form, KERNELS, Kernel, Shape};
 use naga::back::{hlsl, msl, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
 const SHAPES: [Shape; 2] = [Shape { head_dim: 64, group: 8 }, Shape { head_dim: 32, group: 3 }];
 
-fn each(mut check: impl FnMut(&Kernel, &naga::Module, &ModuleInfo)) {
-    for shape in SHAPES {
+/// Every kernel in every form.
+fn each(mut check: impl FnMut(&Kernel, Form, &naga::Module, &ModuleInfo)) {
+    for (shape, form) in SHAPES.into_iter().flat_map(|shape| Form::ALL.map(|form| (shape, form))) {
         for kernel in KERNELS {
-            let source = kernel.source(shape);
+            let source = kernel.source(shape, form);
             let module = naga::front::wgsl::parse_str(&source)
                 .unwrap_or_else(|error| panic!("{}: {}", kernel.name, error.emit_to_string(&source)));
-            // Nothing beyond arguments of launches: no subgroups, no f16.
-            let mut validator = Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES);
+            // Nothing beyond arguments of launches, and what the form is named for: no f16.
+            let may = match form {
+                Form::Plain => Capabilities::IMMEDIATES,
+                Form::Subgroups => Capabilities::IMMEDIATES | Capabilities::SUBGROUP,
+            };
+            let mut validator = Validator::new(ValidationFlags::all(), may);
             let info = validator.validate(&module);
             let info =
                 info.unwrap_or_else(|error| panic!("{}: {}", kernel.name, error.emit_to_string(&source)));
-            check(kernel, &module, &info);
+            check(kernel, form, &module, &info);
         }
     }
 }
@@ -33,7 +38,7 @@ fn every_kernel_becomes_spir_v_that_is_valid() {
         println!("skipped in part: no spirv-val (Debian's spirv-tools)");
     }
     let dir = tempfile::tempdir().unwrap();
-    each(|kernel, module, info| {
+    each(|kernel, _, module, info| {
         let options = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
         let words = spv::write_vec(module, info, &options, None).unwrap();
         assert!(words.len() > 100, "{}", kernel.name);
@@ -49,7 +54,7 @@ fn every_kernel_becomes_spir_v_that_is_valid() {
 
 #[test]
 fn every_kernel_becomes_metals_language() {
-    each(|kernel, module, info| {
+    each(|kernel, _, module, info| {
         let bind = |buffer: u8, mutable: bool| msl::BindTarget {
             buffer: Some(buffer),
             mutable,
@@ -84,10 +89,13 @@ fn every_kernel_becomes_metals_language() {
 
 #[test]
 fn every_kernel_becomes_direct3ds_language() {
-    each(|kernel, module, info| {
+    each(|kernel, form, module, info| {
         let options = hlsl::Options {
-            // What FXC takes as well, without a library to be shipped.
-            shader_model: hlsl::ShaderModel::V5_1,
+            shader_model: match form {
+                // What FXC takes as well, without a library to be shipped.
+                Form::Plain => hlsl::ShaderModel::V5_1,
+                Form::Subgroups => hlsl::ShaderModel::V6_0,
+            },
             immediates_target: Some(hlsl::BindTarget { space: 1, ..hlsl::BindTarget::default() }),
             ..hlsl::Options::default()
         };

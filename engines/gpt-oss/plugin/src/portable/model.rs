@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use engine_sdk::{
-    Batch, Choice, DeviceBytes, Draw, KvLayout, Logits, MemoryUse, Model, ModelSpec, Progress, Row, Sampler,
+    Batch, Choice, DeviceBytes, Draw, KvLayout, Logits, MemoryUse, Model, ModelSpec, Progress, Row, Sampling,
     Slot, Status, Tokenize, Tokenizer,
 };
+use gpt_oss_wgpu::ops::sample::chooses;
 use gpt_oss_wgpu::{Needs, Span, Table, WgpuModel};
 
 use super::{ended, layout, status};
@@ -18,9 +19,8 @@ pub struct WgpuGptOss {
     end_tokens: Vec<u32>,
     /// Which form of the weights runs, and why.
     runs: String,
-    /// Tokens that the SDK chose, from a row's logits, which are kept here.
+    /// Tokens that the SDK chose, from a row's logits.
     chosen_by_host: u64,
-    logits: Vec<f32>,
 }
 
 impl WgpuGptOss {
@@ -30,14 +30,7 @@ impl WgpuGptOss {
         end_tokens: Vec<u32>,
         runs: String,
     ) -> WgpuGptOss {
-        WgpuGptOss {
-            model,
-            tokenizer: Arc::new(tokenizer),
-            end_tokens,
-            runs,
-            chosen_by_host: 0,
-            logits: Vec::new(),
-        }
+        WgpuGptOss { model, tokenizer: Arc::new(tokenizer), end_tokens, runs, chosen_by_host: 0 }
     }
 }
 
@@ -47,6 +40,7 @@ fn spans<'a>(batch: &'a Batch, tables: &'a [Vec<Table<'a>>]) -> Vec<Span<'a>> {
         tokens: row.tokens,
         tables,
         wants_logits: row.wants_logits,
+        chosen_by: row.chosen_by,
     };
     batch.rows().zip(tables).map(span).collect()
 }
@@ -89,34 +83,36 @@ impl Model for WgpuGptOss {
         self.model.forward(&spans(batch, &tables), logits.as_mut_slice(), report).map_err(ended)
     }
 
-    fn chooses(&self) -> bool {
+    fn launches(&self) -> bool {
         true
     }
 
-    fn forward_and_choose(
+    fn chooses_unaided(&self, sampling: &Sampling) -> bool {
+        chooses(sampling, self.model.bounds().sequences_max)
+    }
+
+    fn launch(
         &mut self,
         batch: &Batch,
         draws: &[Draw<'_>],
-        sampler: &mut Sampler,
         progress: &mut Progress<'_>,
-    ) -> Result<Vec<Result<Choice, Status>>, Status> {
+    ) -> Result<(), Status> {
         let tables = Tables::of(batch);
         let tables = tables.each(|first, blocks| Table { first, blocks });
         let report = |done, total| progress.report(done, total);
-        let chosen = self.model.choose(&spans(batch, &tables), draws, &self.end_tokens, report);
-        let mut choices = Vec::with_capacity(draws.len());
-        for (row, (choice, draw)) in chosen.map_err(ended)?.into_iter().zip(draws).enumerate() {
-            choices.push(match choice {
-                Some(choice) => choice,
-                None => {
-                    self.logits.resize(self.model.config().vocabulary, 0.0);
-                    self.model.logits(row, &mut self.logits).map_err(|error| status(&error))?;
-                    self.chosen_by_host += 1;
-                    sampler.choose_for(&mut self.logits, draw)
-                }
-            });
-        }
-        Ok(choices)
+        self.model.launch(&spans(batch, &tables), draws, &self.end_tokens, report).map_err(ended)
+    }
+
+    fn collect(
+        &mut self,
+        _progress: &mut Progress<'_>,
+    ) -> Result<Vec<Option<Result<Choice, Status>>>, Status> {
+        self.model.collect().map_err(|error| status(&error))
+    }
+
+    fn logits(&mut self, draw: usize, logits: &mut [f32]) -> Result<(), Status> {
+        self.chosen_by_host += 1;
+        self.model.logits(draw, logits).map_err(|error| status(&error))
     }
 
     fn memory(&self) -> MemoryUse {
@@ -129,6 +125,7 @@ impl Model for WgpuGptOss {
             "weights_bytes": needs.weights,
             "kv_bytes": needs.kv,
             "workspace_bytes": needs.workspace,
+            "encode_microseconds": self.model.encoding().as_micros() as u64,
             "chosen_by_host": self.chosen_by_host,
             "launches_of_last_step": self.model.dispatches(),
         });

@@ -1,5 +1,6 @@
 //! Brings the weights of a checkpoint to the device: from the mapped files, in pieces, so that they are not twice in memory.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use gpt_oss_model::rope::Rotation;
@@ -131,6 +132,7 @@ impl WgpuModel {
             ends,
             workspace,
             kv,
+            under_way: VecDeque::new(),
             last: Vec::new(),
             encoding: Duration::ZERO,
         })

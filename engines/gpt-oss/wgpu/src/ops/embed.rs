@@ -1,7 +1,9 @@
 //! The tokens' rows of the embedding.
 
 use crate::device::{Gpu, Launch, Slice};
+use crate::ops::sample::ANSWER_WORDS;
 use crate::ops::{Size, Tensor, word};
+use crate::step::CHOSEN;
 use crate::testing::{Bed, Expected, Failure, compare, widen};
 
 /// Arguments of `embed`.
@@ -10,7 +12,10 @@ pub struct Embed {
     pub step: Slice,
     pub embedding: Tensor,
     pub x: Slice,
+    /// What the pass before chose.
+    pub answers: Slice,
     pub hidden: usize,
+    pub vocabulary: usize,
     pub tokens: usize,
     pub tokens_at: u32,
 }
@@ -20,8 +25,13 @@ impl Embed {
         Launch {
             kernel: "embed",
             grid: [word(self.tokens), 1, 1],
-            bindings: vec![self.step, self.embedding.slice, self.x],
-            arguments: vec![word(self.hidden), self.tokens_at, self.embedding.base_words()],
+            bindings: vec![self.step, self.embedding.slice, self.x, self.answers],
+            arguments: vec![
+                word(self.hidden),
+                self.tokens_at,
+                self.embedding.base_words(),
+                word(self.vocabulary),
+            ],
         }
     }
 }
@@ -32,12 +42,23 @@ pub(super) fn check(gpu: &mut Gpu, size: Size, seed: u64) -> Result<(), Failure>
     let embedding = bed.bf16s(vocabulary * hidden, 1.0);
     let mut words = vec![0; 3];
     words.extend((0..tokens).map(|_| bed.below(vocabulary) as u32));
-    let (step, x) = (bed.put(&words)?, bed.room(tokens * hidden)?);
+    // Every other one is what a draw chose; the first of those chose nothing.
+    let mut answers = vec![0; tokens * ANSWER_WORDS];
+    let mut asked = words.clone();
+    for i in (3..words.len()).step_by(2) {
+        let draw = i - 3;
+        answers[draw * ANSWER_WORDS + 1] = if draw == 0 { u32::MAX } else { words[i] };
+        asked[i] = CHOSEN | draw as u32;
+    }
+    words[3] = vocabulary as u32 - 1;
+    let (step, x) = (bed.put(&asked)?, bed.room(tokens * hidden)?);
     let embed = Embed {
         step: step.whole(),
         embedding: bed.tensor_bf16(&embedding)?,
         x: x.whole(),
+        answers: bed.put(&answers)?.whole(),
         hidden,
+        vocabulary,
         tokens,
         tokens_at: 3,
     };

@@ -33,6 +33,7 @@ const CHANGES_A_GROUP: usize = 64;
 const DONE: u32 = 0;
 const NOT_FINITE: u32 = 1;
 const NONE_POSSIBLE: u32 = 2;
+const UNDECIDED: u32 = 3;
 const NOBODY: u32 = u32::MAX;
 
 /// Words of the constants for a vocabulary.
@@ -62,8 +63,29 @@ pub(crate) struct Requests {
     /// Whether any row wants logprobs, and whether any has a temperature.
     wants_logprobs: bool,
     draws: bool,
-    /// Of each row, whether the device can choose.
-    can: Vec<bool>,
+    asked: Vec<Asked>,
+}
+
+/// Of a row, what its answer is read by.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// Whether the device can choose.
+    can: bool,
+    logprobs: Option<u32>,
+}
+
+/// Whether the device chooses tokens by itself under this, where no text is given that an answer begins with, and
+/// `sequences` are beside one another.
+pub fn chooses(sampling: &Sampling, sequences: usize) -> bool {
+    let Sampling { top_p, top_k, min_p, logprobs, logit_bias, stop_tokens, .. } = sampling;
+    let changes = logit_bias.len() + stop_tokens.len();
+    cuts_nothing(*top_p, *top_k, *min_p)
+        && logprobs.is_none_or(|n| n as usize <= MOST_LIKELY_MAX)
+        && changes <= CHANGES_MAX / 2 / sequences.max(1)
+}
+
+fn cuts_nothing(top_p: f32, top_k: u32, min_p: f32) -> bool {
+    top_p >= 1.0 && top_k == 0 && min_p <= 0.0
 }
 
 impl Requests {
@@ -87,13 +109,11 @@ impl Requests {
         let Sampling { temperature, top_p, top_k, min_p, seed, logprobs, .. } = *draw.sampling;
         let first = self.changes.len() / CHANGE_WORDS;
         let wanted = logprobs.map_or(0, |n| n + 1);
-        let can = top_p >= 1.0
-            && top_k == 0
-            && min_p <= 0.0
+        let can = cuts_nothing(top_p, top_k, min_p)
             && draw.only.is_none()
             && first + changes.len() <= CHANGES_MAX
             && wanted as usize <= MOST_LIKELY_MAX + 1;
-        self.can.push(can);
+        self.asked.push(Asked { can, logprobs });
         if !can {
             // The highest logit: it costs nothing, and nobody looks at it.
             return self.rows.extend([0; ROW_WORDS]);
@@ -122,14 +142,21 @@ impl Requests {
         self.rows.iter().chain(&self.changes).flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// Of each row the answer's; none where the SDK has to choose.
-    pub(crate) fn answers(&self, words: &[u32], draws: &[Draw<'_>]) -> Vec<Option<Result<Choice, Status>>> {
-        let rows = words.chunks_exact(ANSWER_WORDS).zip(draws).zip(&self.can);
-        rows.map(|((words, draw), can)| if *can { answer(words, draw.sampling) } else { None }).collect()
+    /// Words of all answers.
+    pub(crate) fn answer_words(&self) -> usize {
+        self.asked.len() * ANSWER_WORDS
+    }
+
+    /// Of each row the answer's; none where the SDK has to choose. `decides`: what is nearer to a border than sums are exact is
+    /// what the kernel took it for.
+    pub(crate) fn answers(&self, words: &[u32], decides: bool) -> Vec<Option<Result<Choice, Status>>> {
+        let rows = words.chunks_exact(ANSWER_WORDS).zip(&self.asked);
+        rows.map(|(words, asked)| if asked.can { answer(words, asked.logprobs, decides) } else { None })
+            .collect()
     }
 }
 
-fn answer(words: &[u32], sampling: &Sampling) -> Option<Result<Choice, Status>> {
+fn answer(words: &[u32], wanted: Option<u32>, decides: bool) -> Option<Result<Choice, Status>> {
     let (status, id, logit) = (words[0], words[1], f32::from_bits(words[2]));
     match status {
         DONE => {}
@@ -141,11 +168,11 @@ fn answer(words: &[u32], sampling: &Sampling) -> Option<Result<Choice, Status>> 
             let message = "no token is left that could be chosen";
             return Some(Err(Status::internal(reason::NO_TOKEN_POSSIBLE, message)));
         }
-        // Too near to a border.
+        UNDECIDED if decides => {}
         _ => return None,
     }
     let mut logprobs = Vec::new();
-    if let Some(wanted) = sampling.logprobs {
+    if let Some(wanted) = wanted {
         let sum = (u64::from(words[4]) << 32 | u64::from(words[5])) as f64 / WEIGHT_ONE;
         let normalizer = sum.ln() + f64::from(f32::from_bits(words[3]));
         let of = |id, logit: f32| TokenLogprob { id, logprob: (f64::from(logit) - normalizer) as f32 };
@@ -172,7 +199,7 @@ impl Sample {
     /// What it takes for these requests: two launches where every row takes its highest logit, three with a temperature, up
     /// to seven with changes and logprobs.
     pub(crate) fn launches(&self, requests: &Requests) -> Vec<Launch> {
-        let rows = requests.can.len();
+        let rows = requests.asked.len();
         let changes = requests.changes.len() / CHANGE_WORDS;
         // What is no number has to be seen before it is changed.
         let has_raw = requests.wants_logprobs || changes > 0;
