@@ -100,6 +100,18 @@ impl Part {
     fn is_big(self) -> bool {
         self != Part::SmallStreams
     }
+
+    /// What a side needs for it in the folder of models.
+    fn files(self, side: Side) -> &'static [&'static str] {
+        match (self, side) {
+            (Part::SmallStreams, Side::Ours) => &["small"],
+            (Part::SmallStreams, Side::Peer) => &["small-bf16.gguf"],
+            (Part::Load, Side::Peer) => &[],
+            (_, Side::Ours) => &["20b"],
+            (Part::Decode8bit, Side::Peer) => &["20b-q8_0.gguf"],
+            (_, Side::Peer) => &["20b-bf16.gguf"],
+        }
+    }
 }
 
 /// # Errors
@@ -176,7 +188,11 @@ impl Session<'_> {
             Side::Peer => "20b-bf16.gguf",
         };
         let start = Instant::now();
-        match command::read_once(&self.model(name)) {
+        let read = match side {
+            Side::Ours => command::map_once(&self.model(name)),
+            Side::Peer => command::read_once(&self.model(name)),
+        };
+        match read {
             Ok(bytes) => {
                 let seconds = start.elapsed().as_secs_f64();
                 eprintln!("  read {name} once: {:.1} GB in {seconds:.0} s", bytes as f64 / 1e9);
@@ -186,6 +202,10 @@ impl Session<'_> {
     }
 
     fn measure(&self, part: Part, side: Side, round: u32, samples: &mut Samples) -> Result<()> {
+        for name in part.files(side) {
+            let path = self.model(name);
+            ensure!(path.exists(), "{} is missing\nhint: `cargo xtask bench cpu` writes it", path.display());
+        }
         match (part, side) {
             (Part::SmallStreams, _) => self.streams(side, Model::SMALL, samples),
             (Part::BigStreams, _) => self.streams(side, Model::BIG, samples),
@@ -327,10 +347,13 @@ fn limit(limits: &Limits, cost: &Cost, row: &str) -> Option<f64> {
         rates.map(|rate| rate.of(threads)).reduce(f64::max)
     };
     let all = limits.threads;
-    let row = row.strip_suffix(ours::ROUNDED_SUFFIX).unwrap_or(row);
+    let (row, rounded) = row.strip_suffix(ours::ROUNDED_SUFFIX).map_or((row, false), |row| (row, true));
+    // Each part by the best unit for what it is computed in: experts in eight bits unless asked otherwise.
     let computed = |prompt: u32| {
-        let (_, rate) = limits.best_unit(Unit::FOR_BF16)?;
-        Some(rate.all / cost.prefill_operations(prompt))
+        let bf16 = limits.best_unit(Unit::FOR_BF16)?.1.all;
+        let experts = if rounded { bf16 } else { limits.best_unit(Unit::FOR_INT8)?.1.all };
+        let operations = cost.prefill_operations(prompt);
+        Some(1.0 / (operations.experts / experts + operations.rest / bf16))
     };
     match row {
         "decode-bf16-1t" => Some(read(1)? / cost.step_bytes(1)),

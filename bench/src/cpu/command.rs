@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use gpt_oss_cpu::Mapped;
+use gpt_oss_cpu::mapped::TOUCH_BYTES;
 
 const POLL: Duration = Duration::from_millis(20);
 const READ_BYTES: usize = 8 << 20;
@@ -55,16 +57,39 @@ fn read_apart(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<S
     })
 }
 
+/// The file, or every file of the folder.
+fn files(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = std::fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
+    let mut files: Vec<PathBuf> = entries.into_iter().map(|e| e.path()).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// Reads a file, or every file of a folder, through a mapping as our engine does at its load, and gives the bytes there
+/// were: what was not in the cache lies in huge pages then, as after a load from the disk.
+pub fn map_once(path: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for path in files(path)? {
+        let map = || -> std::io::Result<u64> {
+            let mapped = Mapped::open(&path)?;
+            let length = mapped.as_ref().len();
+            for start in (0..length).step_by(TOUCH_BYTES) {
+                mapped.touch(start..length.min(start + TOUCH_BYTES))?;
+            }
+            Ok(length as u64)
+        };
+        bytes += map().with_context(|| format!("cannot map {}", path.display()))?;
+    }
+    Ok(bytes)
+}
+
 /// Reads a file, or every file of a folder, and gives the bytes there were.
 pub fn read_once(path: &Path) -> Result<u64> {
-    let mut files: Vec<PathBuf> = vec![path.to_owned()];
-    if path.is_dir() {
-        let entries = std::fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
-        files = entries.into_iter().map(|e| e.path()).collect();
-        files.sort();
-    }
     let (mut bytes, mut buffer) = (0, vec![0; READ_BYTES]);
-    for path in files {
+    for path in files(path)? {
         let mut file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
         loop {
             match file.read(&mut buffer).with_context(|| format!("cannot read {}", path.display()))? {
@@ -89,6 +114,9 @@ mod tests {
         assert_eq!(read_once(&folder.path().join("b")).expect("a file"), 5);
         assert_eq!(read_once(folder.path()).expect("a folder"), READ_BYTES as u64 + 6);
         assert!(read_once(&folder.path().join("c")).is_err());
+        assert_eq!(map_once(folder.path()).expect("a folder"), READ_BYTES as u64 + 6);
+        let missing = map_once(&folder.path().join("c")).expect_err("no such file").to_string();
+        assert!(missing.contains("cannot map") && missing.contains('c'), "{missing}");
     }
 
     #[cfg(unix)]

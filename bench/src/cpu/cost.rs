@@ -14,6 +14,14 @@ pub struct Cost {
     tensors: Vec<TensorSpec>,
 }
 
+/// Of a token.
+pub struct Operations {
+    /// With weights of four bits.
+    pub experts: f64,
+    /// With bf16 ones, and of attention.
+    pub rest: f64,
+}
+
 impl Cost {
     /// Of the model whose folder this is.
     pub fn of(folder: &Path) -> Result<Cost> {
@@ -41,26 +49,20 @@ impl Cost {
 
     /// Operations, two for each multiply-add, of a prompt's token on average: without the output, which the last one
     /// needs only, and with what attention does for every key that is seen.
-    pub fn prefill_operations(&self, prompt: u32) -> f64 {
+    pub fn prefill_operations(&self, prompt: u32) -> Operations {
         let config = &self.config;
         let visited = config.experts_per_token as f64 / config.experts as f64;
-        let matrices: f64 = self
-            .read()
-            .filter(|t| is_expert(t) || (is_dense(t) && t.name != "lm_head.weight"))
-            .map(|t| {
-                let weights = t.shape.iter().product::<u64>() as f64;
-                match (is_expert(t), t.name.ends_with("_blocks")) {
-                    // Two codes in a byte.
-                    (true, true) => 2.0 * weights * 2.0 * visited,
-                    // Scales and biases are next to nothing.
-                    (true, false) => 0.0,
-                    (false, _) => 2.0 * weights,
-                }
-            })
-            .sum();
+        let weights = |wanted: fn(&TensorSpec) -> bool| {
+            let tensors = self.read().filter(|t| wanted(t));
+            tensors.map(|t| t.shape.iter().product::<u64>() as f64).sum::<f64>()
+        };
+        // Two codes in a byte; scales and biases are next to nothing.
+        let codes = 2.0 * weights(|t| is_expert(t) && t.name.ends_with("_blocks"));
+        let dense = weights(|t| is_dense(t) && t.name != "lm_head.weight");
         let keys: f64 = config.layers.iter().map(|layer| seen(*layer, config.sliding_window, prompt)).sum();
         // Scores and values.
-        matrices + keys * 4.0 * config.query_width() as f64
+        let attention = keys * 4.0 * config.query_width() as f64;
+        Operations { experts: 2.0 * codes * visited, rest: 2.0 * dense + attention }
     }
 
     fn read(&self) -> impl Iterator<Item = &TensorSpec> {
@@ -118,10 +120,17 @@ mod tests {
     #[test]
     fn a_prompt_of_20b_computes_what_was_counted_by_hand() {
         let cost = published();
-        let without_attention = cost.prefill_operations(1);
+        let all = |prompt: u32| {
+            let Operations { experts, rest } = cost.prefill_operations(prompt);
+            experts + rest
+        };
+        let without_attention = all(1);
         assert!((without_attention / 1e9 - 6.05).abs() < 0.01, "{without_attention}");
-        let added = (cost.prefill_operations(4096) - without_attention) / 1e9;
+        let added = (all(4096) - without_attention) / 1e9;
         // 12 layers of 2048 keys and 12 of 126, 16,384 operations each.
         assert!((added - 0.427).abs() < 0.01, "{added}");
+        // 24 layers, 4 experts, three matrices of 2880 x 2880.
+        let experts = cost.prefill_operations(512).experts;
+        assert!((experts / 1e9 - 4.777).abs() < 0.001, "{experts}");
     }
 }

@@ -34,6 +34,9 @@ impl Mapped {
         // written: a store replaces files by new ones instead of changing them. If someone shortens the file all the
         // same, access ends this worker process with a signal, which the node survives and reports.
         let map = unsafe { Mmap::map(&file)? };
+        // What is not in the cache yet is then read into huge pages, where the file system can. What is stays as it is.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
         Ok(Mapped { bytes: Bytes::File(map) })
     }
 
@@ -44,9 +47,7 @@ impl Mapped {
     /// The file cannot be read there.
     pub fn touch(&self, range: Range<usize>) -> io::Result<()> {
         let Bytes::File(map) = &self.bytes else { return Ok(()) };
-        // Only asks the system to read ahead; where it does not know the call, the reads below do the work.
-        #[cfg(unix)]
-        let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
+        // Not after `WillNeed`, which would fill the cache with pages that are not huge.
         #[cfg(target_os = "linux")]
         match map.advise_range(memmap2::Advice::PopulateRead, range.start, range.len()) {
             Ok(()) => return Ok(()),
@@ -54,6 +55,9 @@ impl Mapped {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => return Err(error),
         }
+        // Only asks the system to read ahead; where it does not know the call, the reads below do the work.
+        #[cfg(unix)]
+        let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
         let sum: u64 = map[range].iter().step_by(PAGE_BYTES).map(|b| u64::from(*b)).sum();
         std::hint::black_box(sum);
         Ok(())

@@ -41,9 +41,10 @@ const SUMS: usize = 4;
 const BLOCK_WORDS: usize = NUMBERS + 1 + SUMS + 1;
 /// How much larger than twice its value a code of MXFP4 is taken.
 const OFFSET: i8 = 16;
-/// Vectors from which on weights are brought into panels for them, with VNNI. Seen on a Zen 4, MXFP4, one thread, Gop/s in
-/// panels and without: 4 vectors 81 and 97, 8 vectors 123 and 126, 12 vectors 165 and 125, 16 vectors 159 and 120.
-pub(crate) const PANELS_MIN: usize = 10;
+/// Vectors from which on weights are brought into panels for them, with VNNI. Seen on a Zen 4, one thread, Gop/s in panels
+/// and without, medians of three turns: MXFP4, 6 vectors 151 and 116, 8 vectors 171 and 132; eight bits, 113 and 87, 142 and
+/// 96. Four vectors of MXFP4, seen before panels were fetched ahead, 81 and 97.
+pub(crate) const PANELS_MIN: usize = 6;
 /// Largest number.
 const MOST: f32 = 127.0;
 

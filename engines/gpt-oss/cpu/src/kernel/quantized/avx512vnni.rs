@@ -71,6 +71,11 @@ fn mxfp4<const R: usize, const T: usize>(
     assert_eq!(blocks.len(), R * count * BLOCK_BYTES);
     assert_eq!(scales.len(), R * count);
     assert!(vectors.iter().all(|v| v.scales.len() >= count));
+    // The scales of the rows that come next, too: 90 bytes a row are too far apart for the hardware's own prefetch. One vector
+    // was 29 and 3 % faster with one thread, 9 and 8 % with two, in two runs.
+    for line in (0..scales.len()).step_by(LINE) {
+        _mm_prefetch::<_MM_HINT_T0>(scales.as_ptr().wrapping_add(scales.len() + line).cast());
+    }
     let mut sums = [[_mm512_setzero_ps(); T]; R];
     let state = Mxfp4 { blocks, count, vectors };
     for first in (0..count).step_by(LANES) {
