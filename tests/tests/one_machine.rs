@@ -1,6 +1,7 @@
 //! `up`, its second start, taken ports, and the commands a person uses.
 
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use fixture_hub::{FixtureHub, Options};
 use serde_json::Value;
@@ -85,6 +86,14 @@ async fn up_add_chat_and_a_second_up() {
     let question = ["--json", "chat", MODEL, "What is the capital of France?", "--temperature", "0"];
     let reply = machine.json(&question).await;
     assert_eq!(reply["content"], "The capital of France is Paris.", "{reply}");
+    // Once it was loaded it is said which form of the weights runs; the router hears of it a moment later.
+    let says = |show: &Output| String::from_utf8_lossy(&show.stdout).contains("runs from the safetensors");
+    let mut show = machine.run(machine.command(&["models", "show", MODEL])).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !says(&show) && Instant::now() < deadline {
+        show = machine.run(machine.command(&["models", "show", MODEL])).await;
+    }
+    assert!(says(&show), "{}", String::from_utf8_lossy(&show.stdout));
     let unknown = machine.run(machine.command(&["chat", "acme/absent", "Hello!"])).await;
     assert!(!unknown.status.success() && stderr(&unknown).contains("acme/absent"), "{}", stderr(&unknown));
 

@@ -94,6 +94,11 @@ const ROOMS: &[Room] = &[
         &["engine-sdk", "model-formats", "gpt-oss-model", "gpt-oss-cpu", "gpt-oss-cuda", "gpt-oss-wgpu"],
         &["engine-testkit", "gpt-oss-synth"],
     ),
+    // Shipped: tries the engine and its kernels on somebody's machine.
+    room(
+        "gpt-oss-selftest",
+        &["engine-sdk", "gpt-oss-plugin", "gpt-oss-cpu", "gpt-oss-cuda", "gpt-oss-wgpu", "model-formats"],
+    ),
     room("gpt-oss-synth", &["gpt-oss-model", "model-formats"]),
     tested(
         "llama-cpp",

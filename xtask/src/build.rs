@@ -27,7 +27,8 @@ pub fn run(arguments: &BuildArguments) -> Result<()> {
 /// The binary, the local hub of demo and tests, and the plugins laid out; gives the folder they lie in.
 pub fn products(release: bool) -> Result<PathBuf> {
     let plugins = PLUGINS.iter().map(|(package, _)| *package);
-    let packages: Vec<_> = ["llm-router", "fixture-hub"].into_iter().chain(plugins).collect();
+    let packages: Vec<_> =
+        ["llm-router", "fixture-hub", "gpt-oss-selftest"].into_iter().chain(plugins).collect();
     let bin_dir = build(release, &packages)?;
     for (package, folder) in PLUGINS {
         lay_out(package, &shell::root().join(folder), &bin_dir, &bin_dir, |_| {})?;

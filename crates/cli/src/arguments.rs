@@ -46,6 +46,8 @@ pub enum Command {
     Bench(Box<crate::commands::bench::BenchArguments>),
     /// Look at this machine: devices, memory, engines, folders, port; each with a verdict and what to do
     Doctor(DoctorArguments),
+    /// Try the gpt-oss engine on this machine: kernels, demo model and speed on each device, in one report for a bug report
+    Selftest(SelftestArguments),
     /// Print the completions for a shell
     Completions { shell: clap_complete::Shell },
     /// Print a reference document
@@ -324,6 +326,17 @@ pub struct DoctorArguments {
     pub engines_dirs: Option<Vec<PathBuf>>,
     #[command(flatten)]
     pub hub: HubSettings,
+}
+
+#[derive(Args, Debug)]
+pub struct SelftestArguments {
+    /// Devices to try, such as `cpu`, `cuda:0`, `vulkan:0`; software adapters are taken too [default: every usable one, and
+    /// the CPU]
+    #[arg(long = "device", value_delimiter = ',', value_name = "DEVICE", value_parser = crate::commands::selftest::device_name)]
+    pub devices: Option<Vec<String>>,
+    /// The program that tries things [default: gpt-oss-selftest beside this one]
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub program: Option<PathBuf>,
 }
 
 #[derive(clap::ValueEnum, Debug, Clone, Copy)]

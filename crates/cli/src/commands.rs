@@ -7,6 +7,7 @@ pub mod engines;
 pub mod models;
 pub mod node;
 pub mod nodes;
+pub mod selftest;
 pub mod serve;
 pub mod up;
 

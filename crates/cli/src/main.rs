@@ -88,6 +88,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         // The prompt blocks its thread while it waits for a person; the runtime serves one reply at a time.
         Command::Chat(chat) => commands::chat::run(&context, &runtime, chat),
         Command::Bench(bench) => runtime.block_on(commands::bench::run(&context, &bench)),
+        Command::Selftest(selftest) => runtime.block_on(commands::selftest::run(&context, &selftest)),
         Command::Doctor(doctor) => runtime.block_on(commands::doctor::run(&context, &doctor)),
         Command::Completions { .. }
         | Command::Reference { .. }

@@ -138,6 +138,10 @@ pub struct NodeSettings {
     /// Devices to serve with, such as `cuda:0` or `cpu` [default: every GPU; the CPU only by name]
     #[arg(long = "device", env = "LLM_ROUTER_DEVICES", value_delimiter = ',', value_name = "DEVICE")]
     pub devices: Option<Vec<String>>,
+    /// Use an adapter that computes on the processor, such as Mesa's lavapipe, where --device names it: counts as the CPU
+    /// [default: false]
+    #[arg(long, env = "LLM_ROUTER_ALLOW_SOFTWARE", num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub allow_software: Option<bool>,
     /// Folders with engine plugins [default: engines beside the program, and engines in the data folder]
     #[arg(long = "engines-dir", env = "LLM_ROUTER_ENGINES_DIR", value_delimiter = ',', value_name = "DIR")]
     pub engines_dirs: Option<Vec<PathBuf>>,

@@ -24,6 +24,8 @@ pub struct Config {
     /// Folders with a folder for each engine; earlier ones win. Those that are missing are passed over.
     pub engine_dirs: Vec<PathBuf>,
     pub devices: DeviceChoice,
+    /// Adapters that compute on the processor may be used where they are named: they count as the CPU.
+    pub allow_software: bool,
     /// Besides those that are there, for tests. Served with where [`Config::devices`] is `auto` or names them.
     pub simulated_devices: SimulatedDevices,
     pub memory: MemoryLimits,
@@ -58,6 +60,7 @@ impl Config {
             downloads_parallel: model_store::store::PARALLEL_DEFAULT,
             engine_dirs: Vec::new(),
             devices: DeviceChoice::Auto,
+            allow_software: false,
             simulated_devices: SimulatedDevices::default(),
             memory: MemoryLimits::default(),
             worker,
@@ -123,7 +126,7 @@ impl FromStr for DeviceChoice {
         let ids: Vec<String> = text.split(',').map(|id| id.trim().to_owned()).collect();
         let valid = |id: &String| {
             let (kind, number) = id.split_once(':').unwrap_or((id, "0"));
-            ["cpu", "cuda", "metal", "vulkan", "d3d12", "sim"].contains(&kind)
+            ["cpu", "cuda", "metal", "vulkan", "d3d12", "directml", "sim"].contains(&kind)
                 && number.parse::<u16>().is_ok()
         };
         match ids.iter().find(|id| !valid(id)) {

@@ -1,5 +1,6 @@
 //! Which devices this machine has, and which of them the node serves with.
 
+pub mod libraries;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "macos")]
@@ -14,6 +15,13 @@ use node_api::{DeviceInfo, DeviceMemory};
 pub use simulated::SimulatedDevices;
 
 use crate::{DeviceChoice, NodeError};
+
+/// Microsoft's interface for models compiled elsewhere; recognised, and not served with.
+pub const DIRECTML: &str = "directml";
+/// Kinds under which a software adapter may be.
+const SOFTWARE_KINDS: [&str; 2] = ["vulkan", "d3d12"];
+/// The order in which kinds of devices are offered; those that are not named come last.
+const KIND_ORDER: [&str; 4] = ["cuda", "metal", "vulkan", "d3d12"];
 
 /// The devices of this machine.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,7 +54,28 @@ pub fn detect() -> Detected {
     macos::detect(&mut detected);
     #[cfg(windows)]
     windows::detect(&mut detected);
+    detected.gpus.sort_by_key(|gpu| place_of(&gpu.kind));
     detected
+}
+
+fn place_of(kind: &str) -> usize {
+    KIND_ORDER.iter().position(|known| *known == kind).unwrap_or(KIND_ORDER.len())
+}
+
+/// What Vulkan shows Direct3D 12 shows again: the first goes before.
+fn once_each(gpus: &[DeviceInfo]) -> Vec<DeviceInfo> {
+    let has_vulkan = gpus.iter().any(|gpu| gpu.kind == "vulkan");
+    gpus.iter().filter(|gpu| !has_vulkan || gpu.kind != "d3d12").cloned().collect()
+}
+
+/// Whether it is an adapter that computes on the processor: it has an adapter's id, and counts as the CPU.
+pub fn is_software(id: &str, kind: &str) -> bool {
+    kind == "cpu" && id != "cpu"
+}
+
+/// A software adapter, which only the engine sees: what it takes is the machine's memory.
+fn software(id: String) -> DeviceInfo {
+    DeviceInfo { name: format!("software adapter on {}", cpu().name), id, ..cpu() }
 }
 
 /// The CPU as a device: its memory is the machine's.
@@ -95,16 +124,29 @@ pub(crate) fn memory_of_processes(devices: &[DeviceInfo]) -> Vec<(u32, String, u
     .collect()
 }
 
-/// The devices that were asked for. A device named and not there is an error that lists what there is.
-pub fn select(choice: &DeviceChoice, detected: &Detected) -> Result<Vec<DeviceInfo>, NodeError> {
-    let DeviceChoice::Only(ids) = choice else { return Ok(detected.gpus.clone()) };
+/// The devices that were asked for. A device named and not there is an error that lists what there is; with
+/// `allow_software` it is taken for a software adapter where it can be one.
+pub fn select(
+    choice: &DeviceChoice,
+    detected: &Detected,
+    allow_software: bool,
+) -> Result<Vec<DeviceInfo>, NodeError> {
+    let DeviceChoice::Only(ids) = choice else { return Ok(once_each(&detected.gpus)) };
     let mut selected: Vec<DeviceInfo> = Vec::with_capacity(ids.len());
     for id in ids {
         let device = match id.as_str() {
             "cpu" => Some(cpu()),
             id => {
                 let whole = if id.contains(':') { id.to_owned() } else { format!("{id}:0") };
-                detected.gpus.iter().find(|gpu| gpu.id == whole).cloned()
+                let kind = whole.split(':').next().unwrap_or_default();
+                if kind == DIRECTML {
+                    let runtime = libraries::DIRECTML_RUNTIME.find();
+                    let refusal = libraries::directml_refusal(runtime.as_deref());
+                    return Err(NodeError::DirectMl { refusal });
+                }
+                let may_be_software = allow_software && SOFTWARE_KINDS.contains(&kind);
+                let hardware = detected.gpus.iter().find(|gpu| gpu.id == whole).cloned();
+                hardware.or_else(|| may_be_software.then(|| software(whole)))
             }
         };
         let found = || {

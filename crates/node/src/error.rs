@@ -10,8 +10,15 @@ pub enum NodeError {
     Io { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{} does not hold a node's id; remove it to get a new one", path.display())]
     Identity { path: PathBuf },
-    #[error("this machine has no device {asked}; it has {found}")]
+    #[error(
+        "this machine has no device {asked}; it has {found}\nhint: an adapter that computes on the processor, such as \
+         Mesa's lavapipe, is used only with --allow-software"
+    )]
     Device { asked: String, found: String },
+    #[error(
+        "{refusal}\nhint: the gpt-oss engine has its own kernels for these GPUs: `--device vulkan`, or `--device d3d12`"
+    )]
+    DirectMl { refusal: String },
     #[error("the worker program {} is not there", path.display())]
     Worker { path: PathBuf },
     #[error("the hub cannot be used")]

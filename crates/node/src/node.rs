@@ -203,7 +203,7 @@ fn look(config: &Config, registry: &EngineRegistry) -> Result<(NodeInfo, Vec<Dev
     for note in &detected.notes {
         tracing::info!("{note}");
     }
-    let chosen = devices::select(&config.devices, &detected)?;
+    let chosen = devices::select(&config.devices, &detected, config.allow_software)?;
     let (usable, useless): (Vec<_>, Vec<_>) =
         chosen.iter().cloned().partition(|device| registry.uses(&device.kind));
     for device in useless {

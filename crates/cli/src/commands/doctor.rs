@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Serialize;
 
+use super::selftest::{self, AdapterLine};
 use super::{Context, node as node_command};
 use crate::arguments::DoctorArguments;
 use crate::{instance, output};
@@ -54,6 +55,7 @@ impl Finding {
 pub async fn run(context: &Context, arguments: &DoctorArguments) -> Result<ExitCode> {
     let mut findings = vec![system()];
     findings.extend(devices().await);
+    findings.extend(adapters(selftest::adapters().await));
     findings.push(memory());
     let dirs = node_command::engine_dirs(
         context,
@@ -90,7 +92,7 @@ fn print(findings: &[Finding]) {
     println!("{table}");
 }
 
-fn system() -> Finding {
+pub fn system() -> Finding {
     let name = sysinfo::System::long_os_version().unwrap_or_else(|_| std::env::consts::OS.to_owned());
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     Finding::ok(
@@ -136,7 +138,34 @@ async fn devices() -> Vec<Finding> {
     findings
 }
 
-fn memory() -> Finding {
+/// What the gpt-oss engine sees, told by a program of its own: no driver is loaded into this one.
+fn adapters(seen: Option<Result<Vec<AdapterLine>, String>>) -> Vec<Finding> {
+    match seen {
+        None => vec![Finding::warn(
+            "adapter",
+            "not looked at: gpt-oss-selftest is not beside this program",
+            "it comes with the product; from sources `cargo xtask build` makes it",
+        )],
+        Some(Err(why)) => vec![Finding::fail(
+            "adapter",
+            format!("the engine cannot list its adapters: {why}"),
+            "a driver may be broken; `llm-router selftest --device cpu` tries the rest",
+        )],
+        Some(Ok(adapters)) => adapters.iter().map(adapter).collect(),
+    }
+}
+
+fn adapter(adapter: &AdapterLine) -> Finding {
+    let AdapterLine { id, name, driver, verdict, limits, .. } = adapter;
+    let found = format!("{id}: {name}, driver {driver}, {}: {verdict}", selftest::limits(limits));
+    match (adapter.usable, adapter.software) {
+        (true, _) => Finding::ok("adapter", found),
+        (false, true) => Finding::ok("adapter", format!("{found}; only by name, with --allow-software")),
+        (false, false) => Finding::warn("adapter", found, "a newer driver may have what it lacks"),
+    }
+}
+
+pub fn memory() -> Finding {
     let mut system = match sysinfo::System::new() {
         Ok(system) => system,
         Err(e) => {

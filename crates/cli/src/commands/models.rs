@@ -178,6 +178,11 @@ async fn show(context: &Context, client: &Client, id: &str) -> Result<ExitCode> 
         ]);
     }
     println!("\n{nodes}");
+    for node in &model.nodes {
+        for note in &node.notes {
+            println!("{}: {note}", node.node_name);
+        }
+    }
     if let Some(candidates) = candidates(&model.nodes) {
         println!("\n{candidates}");
     }

@@ -41,6 +41,7 @@ pub fn config(context: &Context, flags: &NodeSettings, hub: &HubSettings) -> Res
     let mut config = node::Config::new(context.data_dir.join("node"), context.hub(hub)?, worker_program()?);
     config.engine_dirs = engine_dirs(context, settings.engines_dirs.as_deref())?;
     config.devices = device_choice(&settings)?;
+    config.allow_software = settings.allow_software.unwrap_or(config.allow_software);
     config.name.clone_from(&settings.name);
     config.context_length = settings.context_length;
     config.sequences_max = settings.sequences_max;

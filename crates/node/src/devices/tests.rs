@@ -10,19 +10,19 @@ fn gpu(id: &str) -> DeviceInfo {
 #[test]
 fn the_cpu_is_taken_only_when_asked_for() {
     let detected = Detected { gpus: vec![gpu("cuda:0")], notes: Vec::new() };
-    assert_eq!(select(&DeviceChoice::Auto, &detected).unwrap(), detected.gpus);
-    let chosen = select(&"cpu".parse().unwrap(), &detected).unwrap();
+    assert_eq!(select(&DeviceChoice::Auto, &detected, false).unwrap(), detected.gpus);
+    let chosen = select(&"cpu".parse().unwrap(), &detected, false).unwrap();
     assert_eq!(chosen.iter().map(|d| d.id.as_str()).collect::<Vec<_>>(), ["cpu"]);
     assert!(chosen[0].memory_total > 0);
-    assert!(select(&DeviceChoice::Auto, &Detected::default()).unwrap().is_empty());
+    assert!(select(&DeviceChoice::Auto, &Detected::default(), false).unwrap().is_empty());
 }
 
 #[test]
 fn a_device_that_is_not_there_is_named_with_those_that_are() {
     let detected = Detected { gpus: vec![gpu("cuda:0")], notes: Vec::new() };
-    let error = select(&"cuda:1".parse().unwrap(), &detected).unwrap_err().to_string();
+    let error = select(&"cuda:1".parse().unwrap(), &detected, false).unwrap_err().to_string();
     assert!(error.contains("cuda:1") && error.contains("cuda:0, cpu"), "{error}");
-    assert_eq!(select(&"cuda,cuda:0".parse().unwrap(), &detected).unwrap().len(), 1);
+    assert_eq!(select(&"cuda,cuda:0".parse().unwrap(), &detected, false).unwrap().len(), 1);
 }
 
 #[test]
@@ -79,4 +79,45 @@ fn adapters_are_read_from_the_kernels_tree() {
     assert_eq!(detected.gpus[1].name, "Intel 0x8086:0x56a0");
     assert_eq!(detected.notes.len(), 1);
     assert_eq!(linux::memory_used(&detected.gpus[0], root.path()), Some(12345));
+}
+
+#[test]
+fn kinds_are_offered_in_their_order() {
+    let mut kinds = ["d3d12", "sim", "vulkan", "cuda", "metal"];
+    kinds.sort_by_key(|kind| place_of(kind));
+    assert_eq!(kinds, ["cuda", "metal", "vulkan", "d3d12", "sim"]);
+    let detected =
+        |ids: &[&str]| Detected { gpus: ids.iter().map(|id| gpu(id)).collect(), notes: Vec::new() };
+    let ids = |ids: &[&str]| {
+        let chosen = select(&DeviceChoice::Auto, &detected(ids), false).unwrap();
+        chosen.into_iter().map(|device| device.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&["cuda:0", "vulkan:0", "d3d12:0"]), ["cuda:0", "vulkan:0"]);
+    assert_eq!(ids(&["d3d12:0"]), ["d3d12:0"]);
+}
+
+#[test]
+fn a_software_adapter_is_taken_with_leave_alone_and_counts_as_the_cpu() {
+    let detected = Detected::default();
+    let asked = DeviceChoice::Only(vec!["vulkan".into()]);
+    let refused = select(&asked, &detected, false).unwrap_err().to_string();
+    assert!(refused.contains("vulkan") && refused.contains("--allow-software"), "{refused}");
+    let chosen = select(&asked, &detected, true).unwrap();
+    assert_eq!((chosen[0].id.as_str(), chosen[0].kind.as_str()), ("vulkan:0", "cpu"));
+    assert!(
+        is_software("vulkan:0", "cpu") && !is_software("cpu", "cpu") && !is_software("vulkan:0", "vulkan")
+    );
+    assert!(select(&DeviceChoice::Only(vec!["cuda:0".into()]), &detected, true).is_err());
+    // Hardware of that name goes before it.
+    let detected = Detected { gpus: vec![gpu("vulkan:0")], notes: Vec::new() };
+    assert_eq!(select(&asked, &detected, true).unwrap(), [gpu("vulkan:0")]);
+}
+
+#[test]
+fn directml_is_refused_with_the_library_and_what_to_use_instead() {
+    let asked: DeviceChoice = "directml".parse().unwrap();
+    let refused = select(&asked, &Detected::default(), true).unwrap_err().to_string();
+    for part in ["DirectML.dll", "https://", "--device vulkan", "--device d3d12", "experimental"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
 }

@@ -6,6 +6,7 @@ use node_api::DeviceInfo;
 use windows_registry::LOCAL_MACHINE;
 
 use super::Detected;
+use super::libraries::{SHADER_COMPILER, VULKAN_LOADER};
 
 /// Made anew at each start of the system: holds only adapters that are there, one value for each of their outputs.
 const ACTIVE: &str = "HARDWARE\\DEVICEMAP\\VIDEO";
@@ -16,6 +17,7 @@ pub fn detect(detected: &mut Detected) {
         Ok(values) => values,
         Err(error) => return detected.notes.push(format!("display adapters cannot be listed: {error}")),
     };
+    let has_vulkan = VULKAN_LOADER.find().is_some();
     let mut seen = Vec::new();
     for (_, value) in values {
         let Ok(path) = String::try_from(value) else { continue };
@@ -40,12 +42,23 @@ pub fn detect(detected: &mut Detected) {
         let version = key.get_string("DriverVersion").unwrap_or_default();
         let driver = format!("{provider} {version}").trim().to_owned();
         let index = detected.gpus.iter().filter(|gpu| gpu.kind == "d3d12").count();
-        detected.gpus.push(DeviceInfo {
-            id: format!("d3d12:{index}"),
-            kind: "d3d12".to_owned(),
-            name,
+        let adapter = |kind: &str| DeviceInfo {
+            id: format!("{kind}:{index}"),
+            kind: kind.to_owned(),
+            name: name.clone(),
             memory_total,
-            driver: (!driver.is_empty()).then_some(driver),
-        });
+            driver: (!driver.is_empty()).then(|| driver.clone()),
+        };
+        if has_vulkan {
+            detected.gpus.push(adapter("vulkan"));
+        }
+        detected.gpus.push(adapter("d3d12"));
+    }
+    if detected.gpus.iter().any(|gpu| gpu.kind == "d3d12") && SHADER_COMPILER.find().is_none() {
+        let (file, published) = (SHADER_COMPILER.file, SHADER_COMPILER.published);
+        let instead = if has_vulkan { "; Vulkan does not need it" } else { "" };
+        detected.notes.push(format!(
+            "Direct3D 12 has subgroups and f16 only with {file}, and it is not here; put it beside llm-router: {published}{instead}"
+        ));
     }
 }

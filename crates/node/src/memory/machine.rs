@@ -57,7 +57,7 @@ impl Machine for RealMachine {
             let seen = DeviceSight {
                 total: device.memory_total,
                 used: used.get(&device.id).copied(),
-                shares_ram: device.kind == "metal",
+                shares_ram: device.kind == "metal" || devices::is_software(&device.id, &device.kind),
             };
             sight.devices.insert(device.id.clone(), seen);
         }

@@ -47,6 +47,8 @@ pub(super) struct EntryState {
     /// An engine said that something is wrong with them.
     pub suspect: bool,
     pub notes: Vec<String>,
+    /// Which form of its weights the engine that was loaded last runs, and why, where the engine tells.
+    pub runs: Option<String>,
     /// Engines that could run it, the best first.
     pub ways: Vec<Way>,
     /// Engines to be measured before one of them is chosen.
@@ -224,6 +226,7 @@ impl Entry {
                 files: Files::Not(ModelState::Waiting),
                 suspect: false,
                 notes: Vec::new(),
+                runs: None,
                 ways: Vec::new(),
                 unmeasured: Vec::new(),
                 replicas: Vec::new(),
@@ -279,7 +282,7 @@ impl Entry {
             id: self.desired.manifest.id.clone(),
             fingerprint: self.desired.fingerprint.clone(),
             state: entry.model_state(),
-            notes: entry.notes.clone(),
+            notes: entry.notes.iter().chain(&entry.runs).cloned().collect(),
             replicas: known.chain(starting).collect(),
             candidates: entry.ways.iter().map(|way| way.candidate.clone()).collect(),
             requests_waiting: entry.waiting,

@@ -17,6 +17,9 @@ use crate::node::Node;
 use crate::placement;
 use crate::worker::{self, Worker, WorkerError, WorkerSpec};
 
+/// An engine's sentence is cut behind so many characters.
+const RUNS_CHARS_MAX: usize = 500;
+
 /// What to load, and who may be displaced for it.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -154,7 +157,7 @@ async fn load(
     let mut refused = None;
     for choice in &job.places {
         let model = local_model(node, entry, choice).await?;
-        let settings = job.settings.of_engine(&choice.device.id, job.wanted);
+        let settings = job.settings.of_engine(&choice.device, job.wanted);
         match worker.estimate(model.clone(), settings).await {
             Ok(estimate) => rooms.push((choice, model, Room { estimate, devices: engine.devices.clone() })),
             // Another device may do.
@@ -188,7 +191,7 @@ async fn load(
     let started = Instant::now();
     let mut progress = worker.progress();
     let loaded = {
-        let loading = worker.load(model, job.settings.of_engine(&choice.device.id, wanted), fit.budget);
+        let loading = worker.load(model, job.settings.of_engine(&choice.device, wanted), fit.budget);
         tokio::pin!(loading);
         loop {
             tokio::select! {
@@ -215,8 +218,12 @@ async fn load(
     if let Some(reservation) = &aboard.reservation {
         reservation.loaded();
     }
+    let runs = runs(&worker).await;
+    let note = runs.as_ref().map(|runs| format!("{} on {} {runs}", choice.engine.label(), choice.device.id));
+    entry.change(node, |entry| entry.runs = note);
     tracing::info!(
         model = id,
+        runs = runs.unwrap_or_default(),
         engine_id = choice.engine.manifest.id,
         engine_version = choice.engine.manifest.version,
         device = choice.device.id,
@@ -228,6 +235,13 @@ async fn load(
         "the model is loaded"
     );
     Ok((loaded, choice.clone()))
+}
+
+/// Which form of the weights runs, in the engine's words: `runs` of its counters' details. Most engines have one form.
+async fn runs(worker: &Worker) -> Option<String> {
+    let stats = worker.stats().await.ok()?;
+    let details: serde_json::Value = serde_json::from_str(&stats.details_json).ok()?;
+    Some(details.get("runs")?.as_str()?.chars().take(RUNS_CHARS_MAX).collect())
 }
 
 fn granted_bytes(aboard: &Aboard) -> u64 {

@@ -6,6 +6,8 @@ use engine_protocol::Settings;
 use node_api::ModelSettings;
 
 use crate::Config;
+use crate::devices::is_software;
+use crate::engines::DeviceChosen;
 use crate::memory::Wanted;
 
 /// Replicas of one model on a node at most.
@@ -32,17 +34,22 @@ impl LoadSettings {
     }
 
     /// As an engine is told, before it is known what fits.
-    pub fn of_engine(&self, device: &str, wanted: Wanted) -> Settings {
+    pub fn of_engine(&self, device: &DeviceChosen, wanted: Wanted) -> Settings {
+        let mut options = self.options.clone();
+        if is_software(&device.id, &device.kind) {
+            // The operator gave leave for the whole node.
+            options.insert("allow_software".to_owned(), true.into());
+        }
         Settings {
-            devices: vec![device.to_owned()],
+            devices: vec![device.id.clone()],
             context_length: wanted.context_length.unwrap_or(0),
             sequences_max: wanted.sequences_max.unwrap_or(0),
             batch_tokens_max: 0,
             threads: self.threads,
-            options_json: if self.options.is_empty() {
+            options_json: if options.is_empty() {
                 String::new()
             } else {
-                serde_json::Value::from(self.options.clone()).to_string()
+                serde_json::Value::from(options).to_string()
             },
         }
     }
@@ -66,7 +73,9 @@ mod tests {
 
     use node_api::ModelSettings;
 
-    use super::{REPLICAS_MAX, keep_alive, replicas};
+    use super::{LoadSettings, REPLICAS_MAX, keep_alive, replicas};
+    use crate::engines::DeviceChosen;
+    use crate::memory::Wanted;
     use crate::{Config, WorkerProgram};
 
     fn config(keep_alive: Option<Duration>) -> Config {
@@ -82,6 +91,18 @@ mod tests {
         assert_eq!(keep_alive(&of(None), &config), Some(Duration::from_secs(7)));
         assert_eq!(keep_alive(&of(Some(0)), &config), Some(Duration::ZERO));
         assert_eq!(keep_alive(&of(Some(-1)), &config), None);
+    }
+
+    #[test]
+    fn leave_for_software_goes_to_the_engine_with_such_a_device_alone() {
+        let settings = LoadSettings::new(&ModelSettings::default(), &config(None));
+        let options = |id: &str, kind: &str| {
+            let device = DeviceChosen { id: id.to_owned(), kind: kind.to_owned() };
+            let wanted = Wanted { context_length: None, sequences_max: None };
+            settings.of_engine(&device, wanted).options_json
+        };
+        assert_eq!(options("vulkan:0", "cpu"), r#"{"allow_software":true}"#);
+        assert_eq!((options("vulkan:0", "vulkan"), options("cpu", "cpu")), (String::new(), String::new()));
     }
 
     #[test]
