@@ -60,5 +60,6 @@ pub fn manifest(id: &str) -> Manifest {
         primary: "model.safetensors".to_owned(),
         files: files().into_iter().map(file).collect(),
         context_length_max: Some(CONTEXT),
+        embeds: false,
     }
 }

@@ -17,6 +17,7 @@
 #define QUEUE_MAX 1024u              /* running and waiting */
 #define BATCH_TOKENS_DEFAULT 512u
 #define CONFIG_BYTES_MAX (1u << 20)
+#define EMBEDDING_SIZE 8u            /* how often each remainder of 8 is among the ids of the tokens */
 
 #if defined(_WIN32)
 #include <windows.h>
@@ -28,6 +29,7 @@ typedef pthread_mutex_t echo_lock;
 
 typedef struct sequence {
   uint64_t id;
+  int embeds; /* 1: an embedding is wanted, and no answer */
   int cancelled; /* guarded by llmr_engine.lock */
   int started;
   int ended;

@@ -186,6 +186,7 @@ llmr_code echo_load(llmr_engine *engine, const llmr_model *model, const llmr_set
   out->vocabulary_size = VOCABULARY;
   out->end_token_count = 1;
   out->end_tokens = end_tokens;
+  if (out->struct_size >= sizeof *out) out->embedding_size = EMBEDDING_SIZE;
   return LLMR_OK;
 }
 

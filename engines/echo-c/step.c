@@ -1,6 +1,7 @@
 /* One iteration of the batch, and what ends a sequence. */
 #include "echo.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,7 +78,22 @@ static void produce(llmr_engine *engine, sequence *s, const llmr_event_sink *sin
   else if (s->produced == s->tokens_limit) finish(s, LLMR_FINISH_LENGTH, sink);
 }
 
-/* Takes in up to *room tokens of prompt, then makes a token. */
+/* As echo.h says, made 1 long. */
+static void embed(sequence *s, const llmr_event_sink *sink) {
+  llmr_event event = event_of(s, LLMR_EVENT_EMBEDDING);
+  float numbers[EMBEDDING_SIZE] = {0};
+  double squares = 0;
+  uint32_t i;
+  for (i = 0; i < s->prompt_count; i++) numbers[s->prompt[i] % EMBEDDING_SIZE] += 1;
+  for (i = 0; i < EMBEDDING_SIZE; i++) squares += (double)numbers[i] * numbers[i];
+  for (i = 0; i < EMBEDDING_SIZE; i++) numbers[i] = (float)(numbers[i] / sqrt(squares));
+  event.embedding = numbers;
+  event.embedding_size = EMBEDDING_SIZE;
+  sink->event(sink->context, &event);
+  finish(s, LLMR_FINISH_STOP, sink);
+}
+
+/* Takes in up to *room tokens of prompt, then makes a token or the embedding. */
 static void advance(llmr_engine *engine, sequence *s, uint32_t *room, const llmr_event_sink *sink) {
   uint32_t left = s->prompt_count - s->prefilled, part = left < *room ? left : *room;
   if (!s->started) {
@@ -89,7 +105,8 @@ static void advance(llmr_engine *engine, sequence *s, uint32_t *room, const llmr
   s->prefilled += part;
   *room -= part;
   engine->prompt_tokens += part;
-  if (s->prefilled == s->prompt_count) produce(engine, s, sink);
+  if (s->embeds && s->prefilled == s->prompt_count) embed(s, sink);
+  else if (s->prefilled == s->prompt_count) produce(engine, s, sink);
 }
 
 static void remove_ended(llmr_engine *engine) {

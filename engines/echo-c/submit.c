@@ -85,17 +85,22 @@ static int copy_sampling(const llmr_sampling *from, sequence *s) {
   return 1;
 }
 
+/* A host of before does not have the field. */
+static llmr_task task_of(const llmr_submit *submit) {
+  return submit->struct_size < sizeof *submit ? LLMR_TASK_GENERATE : submit->task;
+}
+
 static llmr_code fill(llmr_engine *engine, const llmr_submit *submit, sequence *s, llmr_status *status) {
   uint32_t i, room;
-  llmr_code code = check_sampling(submit->sampling, status);
+  llmr_code code = s->embeds ? LLMR_OK : check_sampling(submit->sampling, status);
   if (code == LLMR_OK) code = read_prompt(submit, s, status);
   if (code != LLMR_OK) return code;
   if (s->prompt != NULL && s->prompt_count == 0)
     return fail(status, LLMR_UNSUPPORTED, LLMR_REASON_EMPTY_PROMPT, 0, 0, "the prompt has no token");
-  if (s->prompt_count >= engine->context_length)
-    return fail(status, LLMR_UNSUPPORTED, LLMR_REASON_CONTEXT_LENGTH_EXCEEDED, (uint64_t)s->prompt_count + 1,
-                engine->context_length, "the prompt has %u tokens, and the context of %u must hold one more",
-                (unsigned)s->prompt_count, (unsigned)engine->context_length);
+  if (s->prompt_count >= engine->context_length + (uint32_t)s->embeds)
+    return fail(status, LLMR_UNSUPPORTED, LLMR_REASON_CONTEXT_LENGTH_EXCEEDED, (uint64_t)s->prompt_count + !s->embeds,
+                engine->context_length, "the prompt has %u tokens, and the context of %u must hold %s",
+                (unsigned)s->prompt_count, (unsigned)engine->context_length, s->embeds ? "it" : "one more");
   for (i = 0; i < engine->count; i++)
     if (engine->sequences[i]->id == submit->sequence)
       return fail(status, LLMR_UNSUPPORTED, LLMR_REASON_SEQUENCE_EXISTS, 0, 0, "the sequence exists");
@@ -103,6 +108,7 @@ static llmr_code fill(llmr_engine *engine, const llmr_submit *submit, sequence *
     return fail(status, LLMR_UNSUPPORTED, LLMR_REASON_QUEUE_FULL, QUEUE_MAX + 1, QUEUE_MAX, "too many sequences wait");
   room = engine->context_length - s->prompt_count;
   s->id = submit->sequence;
+  if (s->embeds && s->prompt != NULL) return LLMR_OK;
   s->tokens_limit = submit->sampling->tokens_max == 0 || submit->sampling->tokens_max > room ? room : submit->sampling->tokens_max;
   if (s->prompt == NULL || !copy_sampling(submit->sampling, s))
     return fail(status, LLMR_OOM_RAM, LLMR_REASON_KV_FULL, s->tokens_limit, 0, "no memory for the sequence");
@@ -115,6 +121,7 @@ llmr_code echo_submit(llmr_engine *engine, const llmr_submit *submit, llmr_statu
   if (!engine->loaded) return fail(status, LLMR_UNSUPPORTED, LLMR_REASON_MODEL_NOT_LOADED, 0, 0, "load a model first");
   s = calloc(1, sizeof *s);
   if (s == NULL) return fail(status, LLMR_OOM_RAM, LLMR_REASON_KV_FULL, sizeof *s, 0, "no memory for the sequence");
+  s->embeds = task_of(submit) == LLMR_TASK_EMBED;
   code = fill(engine, submit, s, status);
   if (code != LLMR_OK) {
     free_sequence(s);

@@ -1,5 +1,5 @@
 /*
- * llmr_engine.h: the ABI between llm-router and an inference engine. Version 1.0.
+ * llmr_engine.h: the ABI between llm-router and an inference engine. Version 1.1.
  *
  * This file is the specification. An engine is a shared library that exports one symbol, llmr_engine_entry, and a
  * manifest.json beside it (manifest.schema.json). It is opened in a process of its own (the worker) that holds one
@@ -51,7 +51,7 @@ extern "C" {
 #endif
 
 #define LLMR_ABI_MAJOR 1u
-#define LLMR_ABI_MINOR 0u
+#define LLMR_ABI_MINOR 1u
 
 /* The name of the one exported symbol. */
 #define LLMR_ENTRY_SYMBOL "llmr_engine_entry"
@@ -63,6 +63,9 @@ extern "C" {
 
 /* Most alternatives a sequence may ask for with each token (llmr_sampling.logprobs). */
 #define LLMR_LOGPROBS_MAX 20
+
+/* Most numbers of one embedding (llmr_loaded.embedding_size). */
+#define LLMR_EMBEDDING_SIZE_MAX 16384
 
 /* ---------------------------------------------------------------- status */
 
@@ -112,6 +115,8 @@ typedef struct llmr_status {
 #define LLMR_REASON_UNSUPPORTED_MODEL "unsupported_model" /* UNSUPPORTED; format, architecture or shape */
 #define LLMR_REASON_MODEL_NOT_LOADED "model_not_loaded"   /* UNSUPPORTED; load comes first */
 #define LLMR_REASON_MODEL_ALREADY_LOADED "model_already_loaded" /* UNSUPPORTED; unload comes first */
+#define LLMR_REASON_NO_EMBEDDINGS "no_embeddings" /* UNSUPPORTED; the model has none; param "task" */
+#define LLMR_REASON_NO_GENERATION "no_generation" /* UNSUPPORTED; the model gives embeddings alone; param "task" */
 #define LLMR_REASON_SEQUENCE_EXISTS "sequence_exists"           /* UNSUPPORTED; the number is in use */
 #define LLMR_REASON_QUEUE_FULL "queue_full"         /* UNSUPPORTED; sequences needed, available; try later */
 #define LLMR_REASON_KV_FULL "kv_full"               /* OOM_VRAM or OOM_RAM; KV bytes needed, available */
@@ -286,6 +291,9 @@ typedef struct llmr_estimate {
   uint32_t reserved;
 } llmr_estimate;
 
+/* llmr_loaded.flags: the model gives embeddings and no answers. */
+enum { LLMR_LOADED_EMBEDS_ONLY = 1 };
+
 typedef struct llmr_loaded {
   uint32_t struct_size;
   uint32_t context_length; /* as loaded; at most what was asked for */
@@ -295,6 +303,10 @@ typedef struct llmr_loaded {
   uint32_t end_token_count;
   uint32_t reserved;
   const uint32_t *end_tokens;
+  /* Since 1.1. Numbers of an embedding, at most LLMR_EMBEDDING_SIZE_MAX; 0: the model has none. */
+  uint32_t embedding_size;
+  /* Since 1.1. */
+  uint32_t flags;
 } llmr_loaded;
 
 typedef struct llmr_tokens {
@@ -352,6 +364,12 @@ typedef struct llmr_sampling {
 typedef uint32_t llmr_prompt_kind;
 enum { LLMR_PROMPT_TEXT = 0, LLMR_PROMPT_TOKENS = 1 };
 
+typedef uint32_t llmr_task;
+enum {
+  LLMR_TASK_GENERATE = 0, /* an answer to the prompt */
+  LLMR_TASK_EMBED = 1     /* the embedding of the prompt, and no tokens */
+};
+
 typedef struct llmr_submit {
   uint32_t struct_size;
   llmr_prompt_kind prompt_kind;
@@ -373,6 +391,14 @@ typedef struct llmr_submit {
    * for callers that need not be kept apart.
    */
   uint64_t cache_salt;
+  /*
+   * Since 1.1. The host sets another than GENERATE only for an engine whose abi_minor is 1 or more. A task that the model
+   * does not do is refused with LLMR_REASON_NO_EMBEDDINGS or LLMR_REASON_NO_GENERATION. For EMBED sampling is NULL, the
+   * prompt may fill the context, and what the model expects around a text (a beginning, an end) is put around one;
+   * prompts of tokens stay as they are.
+   */
+  llmr_task task;
+  uint32_t reserved;
 } llmr_submit;
 
 typedef uint32_t llmr_finish_reason;
@@ -383,11 +409,18 @@ enum {
 };
 
 typedef uint32_t llmr_event_kind;
-enum { LLMR_EVENT_STARTED = 1, LLMR_EVENT_TOKEN = 2, LLMR_EVENT_FINISHED = 3, LLMR_EVENT_FAILED = 4 };
+enum {
+  LLMR_EVENT_STARTED = 1,
+  LLMR_EVENT_TOKEN = 2,
+  LLMR_EVENT_FINISHED = 3,
+  LLMR_EVENT_FAILED = 4,
+  LLMR_EVENT_EMBEDDING = 5
+};
 
 /*
  * What happened to a sequence: STARTED once, TOKEN for every generated token, then FINISHED or FAILED once. A sequence
- * that is cancelled or fails before it starts has no STARTED. Fields of other kinds are 0. Borrowed for the callback.
+ * that is cancelled or fails before it starts has no STARTED. Of an LLMR_TASK_EMBED: STARTED, EMBEDDING, and FINISHED with
+ * LLMR_FINISH_STOP and no tokens. Fields of other kinds are 0. Borrowed for the callback.
  */
 typedef struct llmr_event {
   uint32_t struct_size;
@@ -409,6 +442,10 @@ typedef struct llmr_event {
   uint32_t reserved;
   /* FAILED: this sequence alone failed. */
   const llmr_status *status;
+  /* Since 1.1. EMBEDDING: llmr_loaded.embedding_size numbers, all finite, whose squares add up to 1. */
+  const float *embedding;
+  uint32_t embedding_size;
+  uint32_t reserved2;
 } llmr_event;
 
 /* Calls come on the thread that called step, and only while step runs. Never changes. */
@@ -524,7 +561,8 @@ typedef struct llmr_engine_api {
 
   /*
    * [engine-thread, after load] One iteration of the batch: a token of every sequence that decodes, and as much of the
-   * prompts that wait as fits the batch. Events go to the sink as they happen, at most one TOKEN per sequence; none is
+   * prompts that wait as fits the batch. Prompts to be embedded are prompts that wait: those that decode have their token
+   * in every step that reads them. Events go to the sink as they happen, at most one TOKEN per sequence; none is
    * kept back for a later step, except that an engine may deliver the events of iteration n-1 while n runs. Does not
    * wait for anything but its own work: with nothing to do it returns at once.
    * *pending: how many sequences have not had their last event; 0: step need not be called until the next submit.

@@ -4,7 +4,9 @@
 
 use engine_testkit::build::{engine_dir, llama_cpp_is_missing, workspace_root};
 use fixture_hub::{Origin, Repo};
-use gpt_oss_synth::{Dense, Family, convert_gguf, write_dense_gguf};
+use gpt_oss_synth::{
+    BertShape, Dense, Family, Pooling, convert_gguf, write_bert_gguf, write_dense_gguf, write_pooled_gguf,
+};
 use serde_json::json;
 use system_tests::process::runs;
 use system_tests::reference::MODEL;
@@ -225,4 +227,47 @@ async fn a_model_whose_worker_aborted_is_loaded_again() {
     assert_ne!(worker, system.worker().await, "another worker has it");
     let log = system.node.as_ref().expect("it was started").log();
     assert!(log.contains("SIGABRT"), "the log tells how the worker ended:\n{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_made_for_embeddings_gives_them_and_no_answers() {
+    if llama_cpp_is_missing() {
+        return;
+    }
+    engine_dir("llama-cpp");
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let (encoder, decoder) = (dir.path().join("bert.gguf"), dir.path().join("qwen3.gguf"));
+    write_bert_gguf(Pooling::Mean, 1, &encoder).expect("a temporary folder");
+    write_pooled_gguf(Family::Qwen3, Pooling::Last, 1, &decoder).expect("a temporary folder");
+    let file = |path| std::fs::read(path).expect("just written");
+    let system = System::start(vec![
+        Repo::new("acme/bert").file("bert-F32.gguf", file(&encoder)),
+        Repo::new("acme/qwen").file("qwen-F32.gguf", file(&decoder)),
+        family(Family::Llama, "acme/llama"),
+    ])
+    .await;
+    for name in ["bert", "qwen", "llama"] {
+        system.api.register(&json!({"repo": format!("acme/{name}"), "id": name})).await.ok();
+        let model = system.api.until_ready(name).await;
+        let tasks = if name == "llama" { json!(["generate"]) } else { json!(["embed"]) };
+        assert_eq!(model["tasks"], tasks, "{model}");
+    }
+    for (name, size) in [("bert", BertShape::HIDDEN), ("qwen", 96)] {
+        let body = json!({"model": name, "input": ["the one", "another", "the one"], "dimensions": size});
+        let answer = system.api.post("/v1/embeddings", &body).await.ok();
+        let vectors: Vec<Vec<f64>> = (0..3)
+            .map(|n| serde_json::from_value(answer["data"][n]["embedding"].clone()).expect("numbers"))
+            .collect();
+        let product =
+            |a: usize, b: usize| -> f64 { vectors[a].iter().zip(&vectors[b]).map(|(a, b)| a * b).sum() };
+        assert!(vectors.iter().all(|v| v.len() == size) && (product(1, 1) - 1.0).abs() < 1e-3, "{answer}");
+        assert!(product(0, 2) > 0.999 && product(0, 1) < product(0, 2), "{answer}");
+        assert!(answer["usage"]["prompt_tokens"].as_u64().is_some_and(|tokens| tokens > 3), "{answer}");
+        let chat = json!({"model": name, "messages": [{"role": "user", "content": "a"}]});
+        system.api.chat(&chat).await.refused(400, &["gives embeddings and no answers"]);
+        let long = json!({"model": name, "input": ["a", "a b c d ".repeat(3000)]});
+        system.api.post("/v1/embeddings", &long).await.refused(400, &["tokens", "context"]);
+    }
+    let body = json!({"model": "llama", "input": "a"});
+    system.api.post("/v1/embeddings", &body).await.refused(400, &["llama", "pooling_type"]);
 }

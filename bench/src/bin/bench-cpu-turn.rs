@@ -140,7 +140,7 @@ impl Started {
                 EventKind::Token { .. } => times.push(start.elapsed().as_secs_f64()),
                 EventKind::Started { cached_tokens, .. } => cached = *cached_tokens,
                 EventKind::Failed(status) => failed = Some(said((*status).clone())),
-                EventKind::Finished { .. } => {}
+                EventKind::Embedding(_) | EventKind::Finished { .. } => {}
             });
             if left.map_err(said)? == 0 {
                 break;

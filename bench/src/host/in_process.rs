@@ -55,7 +55,7 @@ pub fn run(speed: Speed, streams: u32) -> Result<Arrivals> {
                 }
             }
             EventKind::Failed(status) => failed = Some(status.to_string()),
-            EventKind::Started { .. } | EventKind::Finished { .. } => {}
+            EventKind::Started { .. } | EventKind::Embedding(_) | EventKind::Finished { .. } => {}
         })?;
         if let Some(why) = failed {
             bail!("a sequence failed in this process: {why}");

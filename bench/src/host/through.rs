@@ -99,6 +99,7 @@ impl Host {
                     tokens_min: tokens,
                     ..Sampling::default()
                 },
+                embed: false,
                 worker_deaths: 0,
                 cache_salt: 0,
                 affinity: Default::default(),

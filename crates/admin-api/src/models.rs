@@ -61,6 +61,9 @@ pub struct Model {
     /// Tokens, as the model's own config says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_length_max: Option<u32>,
+    /// What it can be asked for, as far as its files and the engines of the nodes that have it say.
+    #[serde(default)]
+    pub tasks: Vec<ModelTask>,
     /// Bytes of all files.
     pub total_bytes: u64,
     pub files: u32,
@@ -73,6 +76,16 @@ pub struct Model {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub nodes: Vec<ModelOnNode>,
+}
+
+/// What a model can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelTask {
+    /// `/v1/chat/completions` and `/v1/completions`.
+    Generate,
+    /// `/v1/embeddings`.
+    Embed,
 }
 
 /// The best state a model has on any node, worst to best.

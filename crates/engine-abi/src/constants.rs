@@ -1,9 +1,9 @@
 //! Numbers and names of the header, under the header's names without the `LLMR_` prefix.
 
-use crate::{Code, EventKind, FinishReason, LogLevel, PromptKind};
+use crate::{Code, EventKind, FinishReason, LogLevel, PromptKind, Task};
 
 pub const ABI_MAJOR: u32 = 1;
-pub const ABI_MINOR: u32 = 0;
+pub const ABI_MINOR: u32 = 1;
 pub const ENTRY_SYMBOL: &str = "llmr_engine_entry";
 
 /// Bytes of [`crate::Status::reason`] and [`crate::Status::message`], the closing NUL included.
@@ -11,6 +11,7 @@ pub const REASON_BYTES: usize = 64;
 pub const MESSAGE_BYTES: usize = 1024;
 pub const PARAM_BYTES: usize = 64;
 pub const LOGPROBS_MAX: i32 = 20;
+pub const EMBEDDING_SIZE_MAX: u32 = 16384;
 
 pub const OK: Code = 0;
 pub const OOM_VRAM: Code = 1;
@@ -33,6 +34,8 @@ pub const REASON_UNKNOWN_DEVICE: &str = "unknown_device";
 pub const REASON_UNSUPPORTED_MODEL: &str = "unsupported_model";
 pub const REASON_MODEL_NOT_LOADED: &str = "model_not_loaded";
 pub const REASON_MODEL_ALREADY_LOADED: &str = "model_already_loaded";
+pub const REASON_NO_EMBEDDINGS: &str = "no_embeddings";
+pub const REASON_NO_GENERATION: &str = "no_generation";
 pub const REASON_SEQUENCE_EXISTS: &str = "sequence_exists";
 pub const REASON_QUEUE_FULL: &str = "queue_full";
 pub const REASON_KV_FULL: &str = "kv_full";
@@ -56,6 +59,12 @@ pub const SAMPLING_IGNORE_END_TOKENS: u32 = 1;
 pub const PROMPT_TEXT: PromptKind = 0;
 pub const PROMPT_TOKENS: PromptKind = 1;
 
+pub const TASK_GENERATE: Task = 0;
+pub const TASK_EMBED: Task = 1;
+
+/// Bit of [`crate::Loaded::flags`].
+pub const LOADED_EMBEDS_ONLY: u32 = 1;
+
 pub const FINISH_STOP: FinishReason = 0;
 pub const FINISH_LENGTH: FinishReason = 1;
 pub const FINISH_CANCELLED: FinishReason = 2;
@@ -64,3 +73,4 @@ pub const EVENT_STARTED: EventKind = 1;
 pub const EVENT_TOKEN: EventKind = 2;
 pub const EVENT_FINISHED: EventKind = 3;
 pub const EVENT_FAILED: EventKind = 4;
+pub const EVENT_EMBEDDING: EventKind = 5;

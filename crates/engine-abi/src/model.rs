@@ -79,6 +79,9 @@ pub struct Loaded {
     pub end_token_count: u32,
     pub reserved: u32,
     pub end_tokens: *const u32,
+    /// Numbers of an embedding; 0: the model has none.
+    pub embedding_size: u32,
+    pub flags: u32,
 }
 
 #[repr(C)]

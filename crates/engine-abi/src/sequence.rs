@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use crate::{Bytes, DeviceBytes, Range, Status, Str, TokenBias, TokenLogprob};
 
 pub type PromptKind = u32;
+pub type Task = u32;
 pub type FinishReason = u32;
 pub type EventKind = u32;
 
@@ -53,6 +54,9 @@ pub struct Submit {
     pub sampling: *const Sampling,
     /// Sequences with the same number may share KV.
     pub cache_salt: u64,
+    /// [`crate::TASK_GENERATE`] or [`crate::TASK_EMBED`].
+    pub task: Task,
+    pub reserved: u32,
 }
 
 /// Fields of other kinds than `kind` are 0.
@@ -73,6 +77,9 @@ pub struct Event {
     pub completion_tokens: u32,
     pub reserved: u32,
     pub status: *const Status,
+    pub embedding: *const f32,
+    pub embedding_size: u32,
+    pub reserved2: u32,
 }
 
 #[repr(C)]

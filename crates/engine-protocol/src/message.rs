@@ -206,6 +206,10 @@ pub struct Loaded {
     pub vocabulary_size: u32,
     /// Ids that end a reply.
     pub end_tokens: Vec<u32>,
+    /// Numbers of an embedding; 0: the model has none.
+    pub embedding_size: u32,
+    /// It gives embeddings and no answers.
+    pub embeds_only: bool,
 }
 
 /// Bytes `start..end` of a prompt in which spellings of control tokens stay text.
@@ -221,9 +225,18 @@ pub struct Submit {
     /// The caller's `x-request-id`, for log lines.
     pub request_id: String,
     pub prompt: Prompt,
-    pub sampling: Sampling,
+    pub task: Task,
     /// KV of prompts is shared by sequences with the same value only.
     pub cache_salt: u64,
+}
+
+/// What is to come of a prompt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Task {
+    /// An answer, its tokens chosen so.
+    Generate(Box<Sampling>),
+    /// Its embedding.
+    Embed,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -301,6 +314,8 @@ pub enum EventKind {
         cached_tokens: u32,
     },
     Token(Token),
+    /// Of length 1; as many numbers as [`Loaded::embedding_size`] says.
+    Embedding(Vec<f32>),
     Finished {
         reason: FinishReason,
         completion_tokens: u32,

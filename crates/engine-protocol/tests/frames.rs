@@ -2,7 +2,7 @@
 
 use engine_protocol::{
     Event, EventKind, FRAME_BYTES_MAX, FrameError, FrameReader, Hello, Prompt, Sampling, Status, StatusCode,
-    Submit, ToNode, ToWorker, Token, TokenLogprob, encode_frame,
+    Submit, Task, ToNode, ToWorker, Token, TokenLogprob, encode_frame,
 };
 use proptest::prelude::*;
 
@@ -136,7 +136,11 @@ fn a_submit_with_everything_survives() {
         sequence: 7,
         request_id: "req-1".into(),
         prompt: Prompt::Tokens(vec![1, 2, 3]),
-        sampling: Sampling { stop: vec!["\n".into()], logprobs: Some(3), ..Sampling::default() },
+        task: Task::Generate(Box::new(Sampling {
+            stop: vec!["\n".into()],
+            logprobs: Some(3),
+            ..Sampling::default()
+        })),
         cache_salt: 9,
     };
     let mut bytes = Vec::new();

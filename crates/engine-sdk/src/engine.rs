@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Batch, Choice, Device, DeviceBytes, Draw, EngineInfo, Estimate, KvLayout, Logits, MemoryUse, ModelFiles,
-    ModelSpec, Progress, Sampler, Sampling, Settings, Slot, Status, Tokenize, reason,
+    Batch, Choice, Device, DeviceBytes, Draw, EmbeddingSpec, EngineInfo, Estimate, KvLayout, Logits,
+    MemoryUse, ModelFiles, ModelSpec, Progress, Sampler, Sampling, Settings, Slot, Status, Tokenize, reason,
     scheduler::PREFILL_GAP_DEFAULT,
 };
 
@@ -177,6 +177,23 @@ pub trait Model: Send + 'static {
     fn logits(&mut self, draw: usize, logits: &mut [f32]) -> Result<(), Status> {
         let _ = (draw, logits);
         Err(Status::internal(reason::INTERNAL, "the engine leaves choices to the SDK, and has no logits"))
+    }
+
+    /// Its embeddings, asked once after loading; `None`: it has none, and prompts to be embedded are refused. Not of a model
+    /// that launches.
+    fn embeddings(&self) -> Option<EmbeddingSpec> {
+        None
+    }
+
+    /// The embedding of the sequence in `slot`, into as many numbers as [`Model::embeddings`] says: its length is the SDK's
+    /// to make 1. Called behind the pass that has read the last token of its prompt, and before any other; the rows of
+    /// such a sequence want no logits.
+    ///
+    /// # Errors
+    /// Ends that sequence alone.
+    fn embed(&mut self, slot: Slot, out: &mut [f32]) -> Result<(), Status> {
+        let _ = (slot, out);
+        Err(Status::internal(reason::INTERNAL, "the engine says that it has embeddings, and does not"))
     }
 
     /// What is in use now, for the operator.

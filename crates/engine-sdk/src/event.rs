@@ -3,7 +3,7 @@
 use crate::{Piece, SequenceId, Status, TokenLogprob};
 
 /// `STARTED` once, `TOKEN` for every generated token, then `FINISHED` or `FAILED` once. A sequence that ends before it
-/// was admitted has no `STARTED`.
+/// was admitted has no `STARTED`. Of a prompt that is embedded: `STARTED`, `EMBEDDING`, `FINISHED`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event<'a> {
     pub sequence: SequenceId,
@@ -23,6 +23,8 @@ pub enum EventKind<'a> {
         /// As [`crate::Choice::logprobs`], with the bytes of each token.
         logprobs: &'a [(TokenLogprob, Piece<'a>)],
     },
+    /// Of length 1.
+    Embedding(&'a [f32]),
     Finished {
         reason: FinishReason,
         completion_tokens: u32,

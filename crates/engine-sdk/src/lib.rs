@@ -13,6 +13,7 @@
 pub mod abi;
 mod batch;
 mod begin_with;
+mod embedding;
 mod engine;
 mod event;
 mod export;
@@ -39,7 +40,7 @@ pub use event::{Event, EventKind, FinishReason};
 pub use kv::{BlockId, BlockTable, KvGroup, KvLayout, KvMemory};
 pub use log::LogLevel;
 pub use progress::Progress;
-pub use runner::{Counters, Prompt, Runner};
+pub use runner::{Counters, Prompt, Runner, Task};
 pub use sampler::{Change, Choice, Draw, History, Sampler, TokenLogprob, philox};
 pub use sampling::{
     BEGIN_WITH_BYTES_MAX, BEGIN_WITH_MAX, LOGPROBS_MAX, STOP_BYTES_MAX, STOP_MAX, STOP_TOKENS_MAX, Sampling,
@@ -49,7 +50,7 @@ pub use status::{Status, StatusCode};
 pub use tokenize::{Piece, Tokenize};
 pub use tokenizer::Tokenizer;
 pub use types::{
-    Device, DeviceBytes, DeviceNeed, EngineInfo, Estimate, MemoryUse, ModelFile, ModelFiles, ModelSpec,
-    Settings,
+    Device, DeviceBytes, DeviceNeed, EMBEDDING_SIZE_MAX, EmbeddingSpec, EngineInfo, Estimate, MemoryUse,
+    ModelFile, ModelFiles, ModelSpec, Settings,
 };
 pub use version_stamp::VersionStamp;

@@ -10,9 +10,11 @@ mod details;
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use crate::{
-    Batch, Choice, Draw, Event, EventKind, FinishReason, History, Logits, MemoryUse, Model, ModelSpec, Piece,
-    Progress, Sampler, Sampling, SequenceId, Status, TokenLogprob, Tokenize,
+    Batch, Choice, Draw, EMBEDDING_SIZE_MAX, EmbeddingSpec, Event, EventKind, FinishReason, History, Logits,
+    MemoryUse, Model, ModelSpec, Piece, Progress, Sampler, Sampling, SequenceId, Slot, Status, TokenLogprob,
+    Tokenize,
     begin_with::BeginWith,
+    embedding,
     kv::KvLayout,
     reason,
     scheduler::{Admission, Advance, Ended, Limits, Plan, RESERVE_TOKENS, Sample, Scheduler},
@@ -28,6 +30,13 @@ pub enum Prompt {
         literal: Vec<std::ops::Range<usize>>,
     },
     Tokens(Vec<u32>),
+}
+
+/// What is to come of a prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Task {
+    Generate(Sampling),
+    Embed,
 }
 
 /// Counted since the load.
@@ -56,6 +65,9 @@ pub struct Runner<M: Model> {
     model_chooses: bool,
     model_launches: bool,
     under_way: Option<ahead::UnderWay>,
+    embeddings: Option<EmbeddingSpec>,
+    /// `(size of an embedding)`, kept from one to the next.
+    embedding: Vec<f32>,
 }
 
 /// What sampling needs to know of a sequence.
@@ -77,6 +89,10 @@ impl<M: Model> Runner<M> {
         let known: Vec<bool> = (0..spec.vocabulary_size).map(|id| tokenizer.piece(id).is_some()).collect();
         let kv = model.kv();
         kv.as_ref().map_or(Ok(()), KvLayout::check)?;
+        let embeddings = model.embeddings();
+        embeddings.map_or(Ok(()), |embeddings| {
+            check_embeddings(&embeddings, &spec, kv.is_some(), model.launches())
+        })?;
         let limits = Limits {
             context_length: spec.context_length,
             sequences_max: spec.sequences_max,
@@ -84,6 +100,7 @@ impl<M: Model> Runner<M> {
             prefill_gap: model.prefill_gap(),
             reserve_tokens: RESERVE_TOKENS,
             kv,
+            embeds_whole: embeddings.is_some_and(|embeddings| embeddings.whole),
         };
         Ok(Runner {
             sampler: Sampler::new(known, spec.end_tokens.clone()),
@@ -98,6 +115,8 @@ impl<M: Model> Runner<M> {
             counters: Counters::default(),
             batch: Batch::new(),
             logits: Vec::new(),
+            embedding: vec![0.0; embeddings.map_or(0, |embeddings| embeddings.size as usize)],
+            embeddings,
         })
     }
 
@@ -107,6 +126,11 @@ impl<M: Model> Runner<M> {
 
     pub fn tokenizer(&self) -> &dyn Tokenize {
         &*self.tokenizer
+    }
+
+    /// None: the model has none.
+    pub fn embeddings(&self) -> Option<EmbeddingSpec> {
+        self.embeddings
     }
 
     pub fn counters(&self) -> Counters {
@@ -142,8 +166,25 @@ impl<M: Model> Runner<M> {
         sampling: Sampling,
         cache_salt: u64,
     ) -> Result<(), Status> {
-        sampling.check(self.spec.vocabulary_size)?;
+        self.submit_task(sequence, prompt, Task::Generate(sampling), cache_salt)
+    }
+
+    /// As [`Runner::submit_salted`], for whatever is to come of the prompt.
+    ///
+    /// # Errors
+    /// As `submit`.
+    pub fn submit_task(
+        &mut self,
+        sequence: SequenceId,
+        prompt: Prompt,
+        task: Task,
+        cache_salt: u64,
+    ) -> Result<(), Status> {
+        self.check_task(&task)?;
         let prompt = match prompt {
+            Prompt::Text { text, literal } if task == Task::Embed => {
+                self.tokenizer.encode_to_embed(&text, &literal)?
+            }
             Prompt::Text { text, literal } => self.tokenizer.encode(&text, &literal)?,
             Prompt::Tokens(tokens) => tokens,
         };
@@ -152,6 +193,9 @@ impl<M: Model> Runner<M> {
             let message = format!("the prompt has token {id}; the model has the tokens below {below}");
             return Err(Status::unsupported(reason::INVALID_PROMPT, message).with_param("tokens"));
         }
+        let Task::Generate(sampling) = task else {
+            return self.scheduler.submit_embed(sequence, prompt, cache_salt);
+        };
         let begin_with = BeginWith::new(&sampling.begin_with, &*self.tokenizer)?;
         let history = History::new(&prompt, &sampling);
         self.scheduler.submit(sequence, prompt, sampling.tokens_max, cache_salt)?;
@@ -159,6 +203,21 @@ impl<M: Model> Runner<M> {
         let unaided = self.model.chooses_unaided(&sampling);
         self.sequences.insert(sequence, Sequence { sampling, history, stop, begin_with, unaided });
         Ok(())
+    }
+
+    fn check_task(&self, task: &Task) -> Result<(), Status> {
+        match task {
+            Task::Generate(_) if self.embeddings.is_some_and(|embeddings| embeddings.only) => {
+                let message = "the model gives embeddings and no answers";
+                Err(Status::unsupported(reason::NO_GENERATION, message).with_param("task"))
+            }
+            Task::Generate(sampling) => sampling.check(self.spec.vocabulary_size),
+            Task::Embed if self.embeddings.is_none() => {
+                let message = "the model has no embeddings";
+                Err(Status::unsupported(reason::NO_EMBEDDINGS, message).with_param("task"))
+            }
+            Task::Embed => Ok(()),
+        }
     }
 
     /// Marks a sequence for its end at the beginning of the next step.
@@ -187,6 +246,9 @@ impl<M: Model> Runner<M> {
             let plan = self.plan(sink);
             if !self.batch.is_empty() {
                 let choices = self.forward(&plan.samples, progress).inspect_err(|_| self.fail_all())?;
+                for (sequence, slot) in plan.embeds {
+                    self.embed(sequence, slot, sink);
+                }
                 for (sample, choice) in plan.samples.into_iter().zip(choices) {
                     self.deliver(sample, choice, sink);
                 }
@@ -309,6 +371,18 @@ impl<M: Model> Runner<M> {
         }
     }
 
+    fn embed(&mut self, sequence: SequenceId, slot: Slot, sink: &mut dyn FnMut(&Event<'_>)) {
+        let made = self.model.embed(slot, &mut self.embedding);
+        if let Err(status) = made.and_then(|()| embedding::normalize(&mut self.embedding)) {
+            let ended = self.scheduler.fail(sequence).expect("it runs");
+            self.forget(ended);
+            return sink(&Event { sequence, kind: EventKind::Failed(&status) });
+        }
+        sink(&Event { sequence, kind: EventKind::Embedding(&self.embedding) });
+        let ended = self.scheduler.embedded(sequence);
+        self.finish(ended, FinishReason::Stop, sink);
+    }
+
     fn finish(&mut self, ended: Ended, reason: FinishReason, sink: &mut dyn FnMut(&Event<'_>)) {
         self.forget(ended);
         let Ended { sequence, completion_tokens, .. } = ended;
@@ -349,6 +423,22 @@ fn draw<'s>(state: &'s Sequence, spec: &ModelSpec, tokenizer: &dyn Tokenize, pos
 /// Whether a token ends an answer.
 fn ends(sampling: &Sampling, spec: &ModelSpec, id: u32) -> bool {
     sampling.stop_tokens.contains(&id) || (!sampling.ignore_end_tokens && spec.end_tokens.contains(&id))
+}
+
+fn check_embeddings(
+    embeddings: &EmbeddingSpec,
+    spec: &ModelSpec,
+    in_blocks: bool,
+    launches: bool,
+) -> Result<(), Status> {
+    let sound = (1..=EMBEDDING_SIZE_MAX).contains(&embeddings.size)
+        && !launches
+        && (!embeddings.whole || (spec.batch_tokens_max >= spec.context_length && !in_blocks));
+    if sound {
+        return Ok(());
+    }
+    let message = format!("the engine loaded {spec:?} with {embeddings:?}");
+    Err(Status::internal(reason::INTERNAL, message))
 }
 
 fn check_spec(spec: &ModelSpec) -> Result<(), Status> {

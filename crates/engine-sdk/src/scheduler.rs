@@ -9,7 +9,8 @@
 //! 3. [`Scheduler::plan`]: one token of every sequence that decodes, and a chunk of what others have to read, no longer than
 //!    the [`pace`] allows while somebody decodes. Where blocks are lacking the youngest sequence gives way;
 //! 4. [`Scheduler::completed`] when the forward pass has succeeded;
-//! 5. for every planned row that samples, [`Scheduler::advance`] or [`Scheduler::fail`].
+//! 5. for every planned row that samples, [`Scheduler::advance`] or [`Scheduler::fail`]; for every sequence that is read to
+//!    be embedded [`Scheduler::embedded`] or `fail`.
 //!
 //! **Running ahead.** A device that chooses tokens itself need not wait for the host between steps. Its owner then calls
 //! [`Scheduler::launched`] right after a plan, plans the next step while that one is under way, and does
@@ -26,7 +27,7 @@
 //!
 //! **Invariant:** a slot belongs to at most one sequence, and every slot is free or belongs to one. A block is used by exactly
 //! the running sequences whose tables name it. A sequence leaves through exactly one of `end_cancelled`, `plan` (no room even
-//! alone), `advance`, `fail` and `fail_all`, and its blocks are available at that moment.
+//! alone), `advance`, `embedded`, `fail` and `fail_all`, and its blocks are available at that moment.
 
 pub mod pace;
 mod sequence;
@@ -78,6 +79,17 @@ pub struct Limits {
     pub reserve_tokens: u32,
     /// None: the model keeps the KV of its slots by itself, without blocks; then nobody gives way.
     pub kv: Option<KvLayout>,
+    /// Prompts to be embedded are read in one step each, for which `batch_tokens_max` has to be as large as the context.
+    pub embeds_whole: bool,
+}
+
+/// What is to come of a prompt, as far as the scheduler minds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// An answer of so many tokens; 0: up to the context's end.
+    Answer(u32),
+    /// Its embedding, when it is read.
+    Embedding,
 }
 
 /// A sequence that got a slot.
@@ -117,6 +129,8 @@ pub struct Sample {
 pub struct Plan {
     /// Of the rows that want logits, in their order.
     pub samples: Vec<Sample>,
+    /// Sequences that are read to their end with this step and are to be embedded.
+    pub embeds: Vec<(SequenceId, Slot)>,
     /// Slots of sequences that gave way: the model is to end them before the pass.
     pub preempted: Vec<Slot>,
     /// Ended, because they do not fit even alone.
@@ -197,12 +211,31 @@ impl Scheduler {
         answer_max: u32,
         salt: u64,
     ) -> Result<(), Status> {
-        self.check(sequence, prompt.len())?;
+        self.take(sequence, prompt, Wanted::Answer(answer_max), salt)
+    }
+
+    /// Takes a sequence that ends, in [`Plan::embeds`], when its prompt is read.
+    ///
+    /// # Errors
+    /// As [`Scheduler::submit`]; the prompt may fill the context.
+    pub fn submit_embed(&mut self, sequence: SequenceId, prompt: Vec<u32>, salt: u64) -> Result<(), Status> {
+        self.take(sequence, prompt, Wanted::Embedding, salt)
+    }
+
+    fn take(
+        &mut self,
+        sequence: SequenceId,
+        prompt: Vec<u32>,
+        wanted: Wanted,
+        salt: u64,
+    ) -> Result<(), Status> {
+        let to_come = if wanted == Wanted::Embedding { 0 } else { 1 };
+        self.check(sequence, prompt.len(), to_come)?;
         let prompt_tokens = u32::try_from(prompt.len()).expect("it was compared with the context");
         if let Some(kv) = &self.kv
-            && kv.layout().blocks_least(prompt_tokens + 1) > u64::from(kv.layout().blocks)
+            && kv.layout().blocks_least(prompt_tokens + to_come) > u64::from(kv.layout().blocks)
         {
-            return Err(kv.layout().full(prompt_tokens + 1));
+            return Err(kv.layout().full(prompt_tokens + to_come));
         }
         let room = self.limits.context_length - prompt_tokens;
         self.arrivals += 1;
@@ -212,7 +245,12 @@ impl Scheduler {
             arrival: self.arrivals,
             tokens: prompt,
             prompt_tokens,
-            answer_max: if answer_max == 0 { room } else { answer_max.min(room) },
+            answer_max: match wanted {
+                Wanted::Answer(0) => room,
+                Wanted::Answer(most) => most.min(room),
+                Wanted::Embedding => 0,
+            },
+            embeds: wanted == Wanted::Embedding,
             salt,
             chain: Chain::new(salt),
             started: false,
@@ -222,7 +260,7 @@ impl Scheduler {
         Ok(())
     }
 
-    fn check(&self, sequence: SequenceId, prompt_tokens: usize) -> Result<(), Status> {
+    fn check(&self, sequence: SequenceId, prompt_tokens: usize, to_come: u32) -> Result<(), Status> {
         if sequence == 0 || self.contains(sequence) {
             let message = format!("sequence {sequence} cannot be submitted: the number is in use or 0");
             return Err(Status::unsupported(reason::SEQUENCE_EXISTS, message));
@@ -230,11 +268,11 @@ impl Scheduler {
         if prompt_tokens == 0 {
             return Err(Status::unsupported(reason::EMPTY_PROMPT, "the prompt has no tokens"));
         }
-        let (needed, available) = (prompt_tokens as u64 + 1, u64::from(self.limits.context_length));
+        let needed = prompt_tokens as u64 + u64::from(to_come);
+        let available = u64::from(self.limits.context_length);
         if needed > available {
-            let message = format!(
-                "the prompt has {prompt_tokens} tokens and needs room for one more; the context has {available}"
-            );
+            let more = if to_come == 0 { "" } else { " and needs room for one more" };
+            let message = format!("the prompt has {prompt_tokens} tokens{more}; the context has {available}");
             return Err(
                 Status::unsupported(reason::CONTEXT_LENGTH_EXCEEDED, message).with_numbers(needed, available)
             );
@@ -367,7 +405,16 @@ impl Scheduler {
             // It may have given way to an older one by now.
             let Some(&id) = self.running.get(&arrival) else { continue };
             let decodes = self.decodes(arrival);
-            let wanted = if decodes { 1 } else { self.left(id).min(room) };
+            let wanted = match self.left(id) {
+                _ if decodes => 1,
+                left if self.reads_whole(id) => {
+                    // The first of a step is taken however long it is: the oldest always moves.
+                    let space = self.limits.batch_tokens_max - decoding - self.planned.1;
+                    let fits = left <= space && (self.planned.1 == 0 || left <= room);
+                    if fits { left } else { 0 }
+                }
+                left => left.min(room),
+            };
             if wanted == 0 || self.ends_with_pending(id) {
                 continue;
             }
@@ -379,14 +426,15 @@ impl Scheduler {
                 self.planned.0 += 1;
             } else {
                 self.planned.1 += tokens;
-                room -= tokens;
+                room = room.saturating_sub(tokens);
             }
             let sequence = self.sequences.get_mut(&id).expect("what runs is known");
             let length = sequence.length();
             let Place::Running(running) = &mut sequence.place else { continue };
             running.planned = tokens;
             let end = running.read + tokens;
-            let samples = end == length + running.pending;
+            let read = end == length + running.pending;
+            let samples = read && !sequence.embeds;
             if running.pending > 0 {
                 batch.push_chosen(running.slot, running.read, running.pending_at);
             } else {
@@ -397,6 +445,9 @@ impl Scheduler {
                 batch.push_tables(kv.tables());
             }
             running.samples = samples.then_some(plan.samples.len() as u32);
+            if read && sequence.embeds {
+                plan.embeds.push((id, running.slot));
+            }
             if samples {
                 plan.samples.push(Sample { sequence: id, position: end });
             }
@@ -418,6 +469,10 @@ impl Scheduler {
         };
         let Place::Running(running) = &sequence.place else { return false };
         sequence.answered() + running.pending > 0 && running.left(sequence.length()) == 1
+    }
+
+    fn reads_whole(&self, id: SequenceId) -> bool {
+        self.limits.embeds_whole && self.sequences[&id].embeds
     }
 
     fn left(&self, id: SequenceId) -> u32 {
@@ -532,6 +587,14 @@ impl Scheduler {
         }
         let ended = self.remove(sequence).expect("it runs");
         if stops { Advance::Stopped(ended) } else { Advance::Full(ended) }
+    }
+
+    /// A sequence of [`Plan::embeds`] has its embedding.
+    ///
+    /// # Panics
+    /// When it is not known.
+    pub fn embedded(&mut self, sequence: SequenceId) -> Ended {
+        self.remove(sequence).expect("what is planned is known")
     }
 
     /// One sequence has failed.

@@ -104,6 +104,8 @@ impl Engine for TestEngine {
 }
 
 pub(crate) struct TestModel {
+    /// Numbers of it: the sum of the tokens, how many there are, 1.
+    pub(crate) embeddings: Option<EmbeddingSpec>,
     kv: Vec<Option<Vec<u32>>>,
     context_length: u32,
     batch_tokens_max: u32,
@@ -126,6 +128,7 @@ impl TestModel {
             layout: None,
             blocks: HashMap::new(),
             left: None,
+            embeddings: None,
             salts: vec![0; sequences_max as usize],
         }
     }
@@ -251,6 +254,20 @@ impl Model for TestModel {
             }
         }
         assert_eq!(row, logits.rows());
+        Ok(())
+    }
+
+    fn embeddings(&self) -> Option<EmbeddingSpec> {
+        self.embeddings
+    }
+
+    fn embed(&mut self, slot: Slot, out: &mut [f32]) -> Result<(), Status> {
+        check("embed")?;
+        let kv = self.kv[slot.index()].as_ref().expect("what is embedded is started");
+        out.copy_from_slice(&[kv.iter().sum::<u32>() as f32, kv.len() as f32, 1.0]);
+        if kv[0] == u32::from(b'N') {
+            out[1] = f32::NAN;
+        }
         Ok(())
     }
 

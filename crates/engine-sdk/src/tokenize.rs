@@ -10,6 +10,12 @@ pub trait Tokenize: Send + Sync {
     /// where they touch a byte of `literal` (byte ranges of `text`, in order, not overlapping): there they stay text.
     fn encode(&self, text: &str, literal: &[Range<usize>]) -> Result<Vec<u32>, Status>;
 
+    /// The ids of `text` as the input of an embedding: as [`Tokenize::encode`] has them, with what the model expects before
+    /// and behind a text.
+    fn encode_to_embed(&self, text: &str, literal: &[Range<usize>]) -> Result<Vec<u32>, Status> {
+        self.encode(text, literal)
+    }
+
     /// What a token stands for; `None` for an id that the vocabulary does not have. Such ids are never generated.
     fn piece(&self, id: u32) -> Option<Piece<'_>>;
 }

@@ -165,6 +165,21 @@ pub struct ModelSpec {
     pub end_tokens: Vec<u32>,
 }
 
+/// What a model that gives embeddings says of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmbeddingSpec {
+    /// Numbers of one, at most [`EMBEDDING_SIZE_MAX`].
+    pub size: u32,
+    /// It gives embeddings and no answers: no row of a batch wants logits.
+    pub only: bool,
+    /// A prompt has to be read in one pass, because its tokens look ahead too, or because all of them are averaged. Then
+    /// `batch_tokens_max` is at least `context_length`, and the model has no [`KvLayout`](crate::KvLayout).
+    pub whole: bool,
+}
+
+/// As many numbers as the header allows.
+pub const EMBEDDING_SIZE_MAX: u32 = engine_abi::EMBEDDING_SIZE_MAX;
+
 /// Memory a loaded model holds, for the operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryUse {

@@ -10,12 +10,14 @@ use anyhow::{Context as _, Result, bail};
 
 mod batch;
 mod bench;
+mod embed;
 mod generate;
 mod life;
 mod refuse;
 mod tokens;
 
 pub use bench::{Bench, sampling, submit};
+pub use embed::{embed, vector};
 
 /// What is tested.
 #[derive(Debug, Clone)]
@@ -79,6 +81,7 @@ pub fn cases() -> Vec<Case> {
     all.extend(generate::CASES);
     all.extend(batch::CASES);
     all.extend(refuse::CASES);
+    all.extend(embed::CASES);
     all
 }
 

@@ -2,7 +2,7 @@
 
 use engine_abi as abi;
 use engine_protocol::{
-    DeviceBytes, LiteralRange, Model, Prompt, Sampling, Settings, Status, StatusCode, Submit,
+    DeviceBytes, LiteralRange, Model, Prompt, Sampling, Settings, Status, StatusCode, Submit, Task,
 };
 
 pub fn text(s: &str) -> abi::Str {
@@ -70,7 +70,7 @@ pub fn with_submit<R>(submit: &Submit, call: impl FnOnce(&abi::Submit) -> R) -> 
         Prompt::Text { text, literal } => (abi::PROMPT_TEXT, text, literal_ranges(text, literal)?, &[]),
         Prompt::Tokens(ids) => (abi::PROMPT_TOKENS, "", Vec::new(), ids),
     };
-    with_sampling(&submit.sampling, |sampling| {
+    let with = |task: abi::Task, sampling: *const abi::Sampling| {
         Ok(call(&abi::Submit {
             struct_size: size_of::<abi::Submit>() as u32,
             prompt_kind: kind,
@@ -83,8 +83,14 @@ pub fn with_submit<R>(submit: &Submit, call: impl FnOnce(&abi::Submit) -> R) -> 
             token_count: count(tokens.len(), "prompt tokens")?,
             sampling,
             cache_salt: submit.cache_salt,
+            task,
+            reserved: 0,
         }))
-    })?
+    };
+    match &submit.task {
+        Task::Generate(sampling) => with_sampling(sampling, |sampling| with(abi::TASK_GENERATE, sampling))?,
+        Task::Embed => with(abi::TASK_EMBED, std::ptr::null()),
+    }
 }
 
 fn with_sampling<R>(sampling: &Sampling, call: impl FnOnce(&abi::Sampling) -> R) -> Result<R, Status> {

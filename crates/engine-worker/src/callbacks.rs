@@ -109,6 +109,8 @@ unsafe extern "C" fn report(context: *mut c_void, done: u64, total: u64) -> u32 
 pub struct SinkContext<'a> {
     /// Sequences that run, with the number of their tokens so far.
     pub running: &'a mut HashMap<SequenceId, u32>,
+    /// What the engine has said of the loaded model.
+    pub embedding_size: u32,
     pub events: Vec<Event>,
     /// What the plugin did against the contract.
     pub complaints: Vec<String>,
@@ -133,6 +135,18 @@ impl SinkContext<'_> {
             abi::EVENT_TOKEN => {
                 *tokens += 1;
                 EventKind::Token(token(event))
+            }
+            abi::EVENT_EMBEDDING => {
+                // SAFETY: the plugin lends the numbers for the callback.
+                let numbers = unsafe { read_plain(event.embedding, event.embedding_size) };
+                if numbers.len() != self.embedding_size as usize {
+                    let (got, said) = (numbers.len(), self.embedding_size);
+                    self.complaints.push(format!(
+                        "an embedding of {got} numbers for sequence {sequence}, where the model was said to have {said}"
+                    ));
+                    return;
+                }
+                EventKind::Embedding(numbers)
             }
             abi::EVENT_FINISHED => {
                 let reason = match event.finish_reason {

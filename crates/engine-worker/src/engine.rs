@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use engine_abi as abi;
 use engine_protocol::{
     Device, DeviceBytes, DeviceNeed, EngineInfo, Estimate, LiteralRange, Loaded, LogLevel, Model, Open,
-    SequenceId, Settings, Stats, Status, Submit,
+    SequenceId, Settings, Stats, Status, StatusCode, Submit, Task,
 };
 
 use crate::abi_in::{broken, check, empty_status, read_items, read_plain, read_text};
@@ -20,7 +20,12 @@ pub struct Engine {
     handle: *mut abi::Engine,
     id: String,
     version: String,
+    /// Of the loaded model.
+    embedding_size: u32,
 }
+
+/// The minor version of the ABI that embeddings came with.
+const EMBEDDINGS_SINCE_MINOR: u32 = 1;
 
 /// The one function that other threads may call.
 pub struct Canceller {
@@ -63,7 +68,8 @@ impl Engine {
         if handle.is_null() {
             return Err(broken("open succeeded without an engine".to_owned()));
         }
-        Ok(Engine { api, handle, id: open.engine_id.clone(), version: open.engine_version.clone() })
+        let (id, version) = (open.engine_id.clone(), open.engine_version.clone());
+        Ok(Engine { api, handle, id, version, embedding_size: 0 })
     }
 
     pub fn canceller(&self) -> Canceller {
@@ -136,12 +142,19 @@ impl Engine {
             })
         })??;
         check(code, &status)?;
+        if out.embedding_size > abi::EMBEDDING_SIZE_MAX {
+            let (size, most) = (out.embedding_size, abi::EMBEDDING_SIZE_MAX);
+            return Err(broken(format!("its embeddings have {size} numbers, and {most} are the most")));
+        }
+        self.embedding_size = out.embedding_size;
         Ok(Loaded {
             context_length: out.context_length,
             sequences_max: out.sequences_max,
             vocabulary_size: out.vocabulary_size,
             // SAFETY: borrowed until unload.
             end_tokens: unsafe { read_plain(out.end_tokens, out.end_token_count) },
+            embedding_size: out.embedding_size,
+            embeds_only: out.flags & abi::LOADED_EMBEDS_ONLY != 0,
         })
     }
 
@@ -158,6 +171,13 @@ impl Engine {
     }
 
     pub fn submit(&mut self, submit: &Submit) -> Result<(), Status> {
+        // An engine of before does not know the field, and would answer the prompt.
+        if submit.task == Task::Embed && self.api.abi_minor < EMBEDDINGS_SINCE_MINOR {
+            let (id, minor) = (&self.id, self.api.abi_minor);
+            let message =
+                format!("engine {id} was built for ABI {}.{minor}, which has no embeddings", abi::ABI_MAJOR);
+            return Err(Status::new(StatusCode::Unsupported, abi::REASON_NO_EMBEDDINGS, message));
+        }
         let mut status = empty_status();
         let function = self.api.submit.expect(CHECKED);
         let code = with_submit(submit, |submit| {
@@ -165,6 +185,11 @@ impl Engine {
             unsafe { function(self.handle, submit, &raw mut status) }
         })?;
         check(code, &status)
+    }
+
+    /// Numbers of an embedding of the loaded model.
+    pub fn embedding_size(&self) -> u32 {
+        self.embedding_size
     }
 
     pub fn cancel(&mut self, sequence: SequenceId) {

@@ -133,7 +133,12 @@ impl Server<'_> {
     fn step(&mut self) -> Result<(), WorkerError> {
         let Some(engine) = &mut self.engine else { return Ok(()) };
         let progress = ProgressContext::new(self.inbox, self.outbox, Phase::Step, self.heard);
-        let mut sink = SinkContext { running: &mut self.running, events: Vec::new(), complaints: Vec::new() };
+        let mut sink = SinkContext {
+            running: &mut self.running,
+            embedding_size: engine.embedding_size(),
+            events: Vec::new(),
+            complaints: Vec::new(),
+        };
         let outcome = engine.step(&progress, &mut sink);
         let SinkContext { events, complaints, .. } = sink;
         if events.is_empty() {

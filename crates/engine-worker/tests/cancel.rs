@@ -1,6 +1,6 @@
 //! A cancelled sequence ends within one step, whatever else runs.
 
-use engine_protocol::{EventKind, FinishReason, Prompt, Sampling, Settings, Submit, ToNode, ToWorker};
+use engine_protocol::{EventKind, FinishReason, Prompt, Sampling, Settings, Submit, Task, ToNode, ToWorker};
 use engine_testkit::build::{engine_dir, worker_binary};
 use engine_testkit::model::{describe, write_echo_model};
 use engine_testkit::worker::Worker;
@@ -10,7 +10,7 @@ fn submit(sequence: u64) -> ToWorker {
         sequence,
         request_id: "request".to_owned(),
         prompt: Prompt::Text { text: "x".repeat(1500), literal: Vec::new() },
-        sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+        task: Task::Generate(Box::new(Sampling { temperature: 0.0, ..Sampling::default() })),
         cache_salt: 0,
     }))
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use engine_protocol::{
-    LogLevel, Open, PROTOCOL_VERSION, Prompt, Sampling, Settings, StatusCode, Submit, ToNode, ToWorker,
+    LogLevel, Open, PROTOCOL_VERSION, Prompt, Sampling, Settings, StatusCode, Submit, Task, ToNode, ToWorker,
 };
 use engine_testkit::build::{compile_c_engine_with, engine_dir, worker_binary, workspace_root};
 use engine_testkit::model::{describe, write_echo_model};
@@ -42,7 +42,7 @@ fn submit(sequence: u64) -> Submit {
         sequence,
         request_id: "request".to_owned(),
         prompt: Prompt::Text { text: "hello".to_owned(), literal: Vec::new() },
-        sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+        task: Task::Generate(Box::new(Sampling { temperature: 0.0, ..Sampling::default() })),
         cache_salt: 0,
     }
 }
@@ -303,4 +303,24 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(std::time::Instant::now() < deadline, "{what}: not in time");
         std::thread::park_timeout(std::time::Duration::from_millis(10));
     }
+}
+
+#[test]
+fn an_engine_of_before_there_were_embeddings_is_opened_and_never_asked_for_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    // It knows neither the field nor what it would have to refuse.
+    let old = [
+        ("table.c", "LLMR_ABI_MAJOR, LLMR_ABI_MINOR, 0, info", "LLMR_ABI_MAJOR, 0, 0, info"),
+        ("submit.c", "submit->struct_size < sizeof *submit", "1"),
+        ("model.c", "out->struct_size >= sizeof *out", "0"),
+    ];
+    let engine = changed_echo(dir.path(), &old);
+    let mut worker = loaded(&engine, dir.path());
+    let embed = Submit { task: Task::Embed, ..submit(1) };
+    let refused = worker.run(embed).expect("an answer");
+    let status = refused.failure().expect("it is refused");
+    assert_eq!((status.code, status.reason.as_str()), (StatusCode::Unsupported, "no_embeddings"), "{status}");
+    assert!(status.message.contains("1.0"), "{status}");
+    let reply = worker.run(submit(2)).expect("an answer");
+    assert_eq!(reply.text(), b"hello");
 }

@@ -128,6 +128,9 @@ pub struct Manifest {
     /// The longest context the model was made for, in tokens, when its config says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_length_max: Option<u32>,
+    /// It gives embeddings and no answers, as the header of a GGUF file says (`pooling_type`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub embeds: bool,
 }
 
 impl Manifest {

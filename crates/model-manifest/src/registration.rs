@@ -169,7 +169,7 @@ pub fn build_manifest(
     registration: Registration<'_>,
     hashes: &BTreeMap<FileToHash, String>,
 ) -> Result<Manifest, RegistrationError> {
-    let Drafts { files: drafts, format, primary, architecture, context_length_max, runtimes } =
+    let Drafts { files: drafts, format, primary, architecture, context_length_max, embeds, runtimes } =
         drafts(registration)?;
     let mut files = Vec::with_capacity(drafts.len());
     for draft in drafts {
@@ -191,6 +191,7 @@ pub fn build_manifest(
         primary,
         files,
         context_length_max,
+        embeds,
     };
     manifest.check()?;
     Ok(manifest)
@@ -202,6 +203,7 @@ struct Drafts {
     primary: String,
     architecture: String,
     context_length_max: Option<u32>,
+    embeds: bool,
     runtimes: Vec<String>,
 }
 
@@ -304,7 +306,8 @@ fn drafts(registration: Registration<'_>) -> Result<Drafts, RegistrationError> {
         return Err(RegistrationError::NoEngine { architecture, format: weights.format });
     }
     files.extend(artifacts::find(registration, &runtimes));
-    Ok(Drafts { files, format: weights.format, primary, architecture, context_length_max, runtimes })
+    let embeds = weights.format == Format::Gguf && registration.gguf.is_some_and(|gguf| gguf.pools);
+    Ok(Drafts { files, format: weights.format, primary, architecture, context_length_max, embeds, runtimes })
 }
 
 fn small_files(snapshot: &Snapshot) -> impl Iterator<Item = (&ListedFile, FileRole)> {

@@ -11,7 +11,7 @@ use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use crate::{ApiError, FinishReason, GenerateEvent, Token};
+use crate::{ApiError, Embedding, FinishReason, GenerateEvent, Token};
 
 const TAG: &str = "event";
 
@@ -22,6 +22,7 @@ enum Tag {
     Alive,
     Started,
     Token,
+    Embedding,
     Finished,
     Failed,
 }
@@ -69,6 +70,7 @@ impl Tag {
                 }
             }
             Tag::Token => GenerateEvent::Token(Token::deserialize(fields)?),
+            Tag::Embedding => GenerateEvent::Embedding(Embedding::deserialize(fields)?),
             Tag::Finished => {
                 let Finished { reason, completion_tokens } = Finished::deserialize(fields)?;
                 GenerateEvent::Finished { reason, completion_tokens }

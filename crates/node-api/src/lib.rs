@@ -9,6 +9,7 @@
 //! | `GET /v1/status` | never-ending lines of [`NodeStatus`], at every change and at least once a [`HEARTBEAT`] |
 //! | `PUT /v1/models` with [`DesiredModels`] | 204; the node fetches, verifies and drops until it has just these |
 //! | `POST /v1/generate` with [`GenerateRequest`] | lines of [`GenerateEvent`] until `finished` or `failed` |
+//! | `POST /v1/embed` with the same, its `embed` set | the same; a node of before does not know it, and says so |
 //! | `POST /v1/tokenize` with [`TokenizeRequest`] | [`TokenizeReply`] |
 //! | `POST /v1/engines` with [`EngineCommand`] | [`EngineReply`], when it is done |
 //! | `POST /v1/model` with [`ModelCommand`] | [`ModelStatus`], when it is done |
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod event;
+pub mod numbers;
 pub mod transport;
 pub mod types;
 

@@ -389,6 +389,9 @@ pub struct GenerateRequest {
     pub fingerprint: String,
     pub prompt: Prompt,
     pub sampling: Sampling,
+    /// The prompt's embedding is wanted and no answer: `sampling` says nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub embed: bool,
     /// Workers that died with this request on them before anything of it was sent. One that has seen a death is let on a
     /// worker only when no other such request is on it, until its first token: the next death names the culprit.
     #[serde(default)]
@@ -526,7 +529,7 @@ impl Default for Sampling {
     }
 }
 
-/// One line of the answer to `POST /v1/generate`. Read in `event.rs`.
+/// One line of the answer to `POST /v1/generate` and `POST /v1/embed`. Read in `event.rs`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum GenerateEvent {
@@ -547,12 +550,21 @@ pub enum GenerateEvent {
         end_tokens: Vec<u32>,
     },
     Token(Token),
+    /// What a request with [`GenerateRequest::embed`] comes to, before it is finished.
+    Embedding(Embedding),
     Finished {
         reason: FinishReason,
         completion_tokens: u32,
     },
     /// Nothing comes after it.
     Failed(ApiError),
+}
+
+/// Of length 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Embedding {
+    #[serde(with = "crate::numbers")]
+    pub numbers: Vec<f32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -8,6 +8,7 @@
 
 pub mod chat;
 pub mod completion;
+pub mod embedding;
 pub mod error;
 pub mod logprobs;
 pub mod models;

@@ -5,6 +5,7 @@
 mod operate;
 mod place;
 mod registered;
+mod tasks;
 mod view;
 
 pub use operate::{Commanded, on_node};

@@ -32,6 +32,8 @@ pub enum Step {
     Loading(f32),
     Started(Started),
     Token(Token),
+    /// Before the end; once more where a worker died behind the first.
+    Embedding(Vec<f32>),
     /// Nothing comes after it.
     Finished {
         reason: FinishReason,
@@ -139,6 +141,7 @@ impl Generation {
                 self.token_passed = true;
                 Step::Token(token)
             }
+            GenerateEvent::Embedding(embedding) => Step::Embedding(embedding.numbers),
             GenerateEvent::Finished { reason: FinishReason::Cancelled, .. } => {
                 return Ok(Err(lost("the node cancelled the request")));
             }

@@ -23,6 +23,7 @@ pub fn documented() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(v1::chat::complete))
         .routes(routes!(v1::completions::complete))
+        .routes(routes!(v1::embeddings::embed))
         .routes(routes!(v1::models::list))
         .routes(routes!(v1::models::show))
         .routes(routes!(api::models::list, api::models::create))

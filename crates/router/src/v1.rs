@@ -2,6 +2,7 @@
 
 pub mod chat;
 pub mod completions;
+pub mod embeddings;
 mod logprobs;
 pub mod models;
 mod named;

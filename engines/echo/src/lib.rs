@@ -11,6 +11,8 @@
 //! So sampling, penalties, biases and logprobs mean what they mean for any other engine, and greedy decoding is the
 //! plain echo. Before `tokens_min` tokens, where an end is not allowed, the next best token is the space.
 //!
+//! An embedding has eight numbers: how often each remainder of a division by eight is among the ids of the tokens.
+//!
 //! One option, `{"step_us": 10000}`: steps begin at whole multiples of so many microseconds, see [`pace`].
 
 mod config;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use engine_sdk::{Batch, DeviceBytes, Logits, MemoryUse, Model, ModelSpec, Progress, Slot, Status, Tokenize};
+use engine_sdk::{
+    Batch, DeviceBytes, EmbeddingSpec, Logits, MemoryUse, Model, ModelSpec, Progress, Slot, Status, Tokenize,
+};
 
 use crate::KV_BYTES_PER_TOKEN;
 use crate::pace::Pace;
@@ -10,6 +12,8 @@ use crate::tokens::{ByteTokens, END, SPACE, VOCABULARY};
 
 const LOGIT_ECHO: f32 = 20.0;
 const LOGIT_SPACE: f32 = 10.0;
+/// Numbers of an embedding.
+const EMBEDDING_SIZE: u32 = 8;
 
 pub struct EchoModel {
     spec: ModelSpec,
@@ -96,6 +100,18 @@ impl Model for EchoModel {
                 out[history.next() as usize] = LOGIT_ECHO;
                 written += 1;
             }
+        }
+        Ok(())
+    }
+
+    fn embeddings(&self) -> Option<EmbeddingSpec> {
+        Some(EmbeddingSpec { size: EMBEDDING_SIZE, only: false, whole: false })
+    }
+
+    fn embed(&mut self, slot: Slot, out: &mut [f32]) -> Result<(), Status> {
+        out.fill(0.0);
+        for token in &self.slots[slot.index()].tokens {
+            out[(token % EMBEDDING_SIZE) as usize] += 1.0;
         }
         Ok(())
     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine_sdk::{Batch, DeviceBytes, Logits, MemoryUse, Model, ModelSpec, Progress, Slot, Status, Tokenize};
+use engine_sdk::{
+    Batch, DeviceBytes, EmbeddingSpec, Logits, MemoryUse, Model, ModelSpec, Progress, Slot, Status, Tokenize,
+};
 
 use crate::act::{pause, wait_alive};
 use crate::config::Behaviour;
@@ -140,6 +142,15 @@ impl Model for FaultModel {
             out[SPACE as usize] = LOGIT_SPACE;
             out[self.slots[row.slot.index()].next(self.behaviour.repeat) as usize] = LOGIT_NEXT;
         }
+        Ok(())
+    }
+
+    fn embeddings(&self) -> Option<EmbeddingSpec> {
+        Some(EmbeddingSpec { size: 1, only: false, whole: false })
+    }
+
+    fn embed(&mut self, _slot: Slot, out: &mut [f32]) -> Result<(), Status> {
+        out.fill(1.0);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use engine_sdk::{ModelFiles, Status, reason};
 use model_formats::gguf::{GgufError, HEAD_BYTES_MAX, Metadata, Value};
 
+use crate::embedding::{Pooled, pooled};
 use crate::native;
 use crate::options::Options;
 
@@ -47,6 +48,8 @@ pub(crate) struct Header {
     /// Bytes of the vocabulary's texts and merges in the file.
     pub(crate) vocabulary_bytes: u64,
     pub(crate) tensors: Vec<native::Tensor>,
+    /// None: it answers.
+    pub(crate) embedding: Option<Pooled>,
 }
 
 impl Header {
@@ -96,7 +99,13 @@ impl Header {
         let kv_heads: Vec<u64> = (heads.iter().enumerate())
             .map(|(layer, heads)| numbers.of_layer("attention.head_count_kv", layer).unwrap_or(*heads))
             .collect();
+        let causal = match numbers.value("attention.causal") {
+            Some(Value::Bool(causal)) => Some(causal),
+            _ => None,
+        };
+        let embedding = pooled(file, architecture, numbers.one("pooling_type"), causal)?;
         let kv_numbers = match numbers.one("attention.kv_lora_rank") {
+            _ if embedding.is_some_and(|pooled| pooled.keeps_nothing) => vec![0; layers as usize],
             // Keys and values of all heads come from one short row.
             Some(rank) => vec![rank + numbers.one("rope.dimension_count").unwrap_or(0); layers as usize],
             None => kv_heads.iter().map(|heads| heads * (key_length + value_length)).collect(),
@@ -131,7 +140,13 @@ impl Header {
             },
             vocabulary_bytes: 0,
             tensors: Vec::new(),
+            embedding,
         })
+    }
+
+    /// A prompt is read in one pass.
+    pub(crate) fn reads_whole(&self) -> bool {
+        self.embedding.is_some_and(|pooled| pooled.whole)
     }
 
     /// Whether sequences share cells. A model whose rotations depend on the length of the whole KV must not: it would

@@ -9,6 +9,7 @@
 #![cfg(feature = "cpu")]
 #![deny(unsafe_code)]
 
+mod embedding;
 mod header;
 mod limits;
 mod model;
@@ -59,8 +60,9 @@ impl Engine for LlamaCpp {
         let options = Options::of(settings)?;
         let header = Header::read(files)?;
         let (sequences, batch) = limits::sequences_and_batch(settings)?;
+        let batch = limits::batch_tokens_for(&header, settings, batch);
         let needs = Needs::of(&header, &options, sequences, batch, &devices);
-        Ok(Estimate { devices: needs.devices, context_length_max: header.context_length })
+        Ok(Estimate { devices: needs.devices, context_length_max: limits::longest(&header) })
     }
 
     fn load(
@@ -90,6 +92,7 @@ impl Engine for LlamaCpp {
             return Err(Status::unsupported(reason::UNSUPPORTED_MODEL, message));
         }
         let tokenizer = LlamaTokenizer::new(Arc::clone(&model), &header.control_tokens)?;
+        let tokenizer = if header.embedding.is_some() { tokenizer.with_around()? } else { tokenizer };
         let context = Context::new(
             &files.id,
             Arc::clone(&model),
@@ -99,6 +102,7 @@ impl Engine for LlamaCpp {
                 batch_tokens: limits.batch_tokens_max,
                 kv_format: options.kv_format,
                 shared_cells: header.shares_cells(&options),
+                embedding: header.embedding,
                 threads,
             },
         )?;

@@ -51,6 +51,22 @@ pub(crate) fn sequences_and_batch(settings: &Settings) -> Result<(u32, u32), Sta
     Ok((sequences, batch))
 }
 
+/// The longest context, in tokens: what is read whole has to fit one pass.
+pub(crate) fn longest(header: &Header) -> u32 {
+    if header.reads_whole() { header.context_length.min(BATCH_TOKENS_MAX) } else { header.context_length }
+}
+
+/// Tokens of one step, of which a prompt that is read whole takes as many as the context has.
+fn batch_tokens(header: &Header, batch: u32, context: u32) -> u32 {
+    if header.reads_whole() { batch.max(context) } else { batch }
+}
+
+/// Tokens of one step for an estimate, before a context is chosen.
+pub(crate) fn batch_tokens_for(header: &Header, settings: &Settings, batch: u32) -> u32 {
+    let context = settings.context_length.unwrap_or(CONTEXT_DEFAULT).min(longest(header));
+    batch_tokens(header, batch, context)
+}
+
 impl Limits {
     /// What was asked for has to fit what is granted; what was not asked for is made to fit: first the context gets
     /// shorter, then there are fewer sequences.
@@ -64,7 +80,7 @@ impl Limits {
         devices: &[Device],
         granted: &[DeviceBytes],
     ) -> Result<Limits, Status> {
-        let longest = header.context_length;
+        let longest = longest(header);
         if let Some(asked) = settings.context_length
             && !(2..=longest).contains(&asked)
         {
@@ -75,8 +91,9 @@ impl Limits {
         let fewest = settings.sequences_max.unwrap_or(1);
         let shortest = settings.context_length.unwrap_or(CONTEXT_MIN.min(longest));
         let wanted = settings.context_length.unwrap_or(CONTEXT_DEFAULT.min(longest));
-        let limits =
-            |sequences: u32, context: u32| Limits::of(header, options, devices, (sequences, context, batch));
+        let limits = |sequences: u32, context: u32| {
+            Limits::of(header, options, devices, (sequences, context, batch_tokens(header, batch, context)))
+        };
         let fits = |limits: &Limits| limits.short_of(granted).is_none();
         for sequences in (fewest..=asked_sequences).rev() {
             if !fits(&limits(sequences, shortest)) {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine_sdk::{
-    Batch, Device, DeviceBytes, Logits, MemoryUse, Model, ModelSpec, Progress, Slot, Status, StatusCode,
-    Tokenize, reason,
+    Batch, Device, DeviceBytes, EmbeddingSpec, Logits, MemoryUse, Model, ModelSpec, Progress, Slot, Status,
+    StatusCode, Tokenize, reason,
 };
 
+use crate::embedding::Pooled;
 use crate::header::Header;
 use crate::limits::Limits;
 use crate::native::{Context, DecodeError};
@@ -25,6 +26,8 @@ pub struct LlamaModel {
     sequences: Sequences,
     /// Bytes of KV that a token takes on all devices together, for the figures.
     kv_per_token: u64,
+    /// None: it answers.
+    embedding: Option<Pooled>,
 }
 
 impl LlamaModel {
@@ -41,6 +44,7 @@ impl LlamaModel {
         let tokens = u64::from(limits.context_length) * u64::from(limits.sequences_max);
         LlamaModel {
             kv_per_token: limits.kv_bytes / tokens.max(1),
+            embedding: header.embedding,
             context,
             tokenizer: Arc::new(tokenizer),
             limits,
@@ -90,6 +94,9 @@ impl Model for LlamaModel {
     }
 
     fn reuse(&mut self, slot: Slot, prompt: &[u32], salt: u64) -> u32 {
+        // Of what is read whole nothing is gone on from.
+        let whole = self.embedding.is_some_and(|pooled| pooled.whole);
+        let prompt = if whole { &prompt[..1] } else { prompt };
         self.sequences.begin(slot, prompt, salt, &mut self.context)
     }
 
@@ -128,6 +135,15 @@ impl Model for LlamaModel {
                 })
             }
         }
+    }
+
+    fn embeddings(&self) -> Option<EmbeddingSpec> {
+        let size = self.context.model().embedding_size();
+        self.embedding.map(|pooled| EmbeddingSpec { size, only: true, whole: pooled.whole })
+    }
+
+    fn embed(&mut self, slot: Slot, out: &mut [f32]) -> Result<(), Status> {
+        self.context.embedding(self.sequences.of(slot), out)
     }
 
     fn memory(&self) -> MemoryUse {

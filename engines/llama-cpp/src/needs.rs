@@ -112,6 +112,12 @@ fn vocabulary_bytes(header: &Header) -> u64 {
 /// the logits, which the SDK has a second copy of.
 fn passing_bytes(header: &Header, sequences: u32, batch_tokens: u32) -> u64 {
     let tokens = u64::from(batch_tokens);
+    if header.embedding.is_some() {
+        // llama.cpp makes room for the logits of every token all the same, and where rows look ahead a mask of f32 and f16.
+        let mask = if header.reads_whole() { 6 * tokens * tokens } else { 0 };
+        let widest = (3 * header.intermediate).max(4 * header.queries) + 5 * header.hidden;
+        return 4 * tokens * (widest + 2 * header.vocabulary) + mask;
+    }
     let widest = (3 * header.intermediate).max(4 * header.queries) + 4 * header.hidden;
     let logits = u64::from(sequences) * header.vocabulary;
     4 * (tokens * widest + 3 * logits)

@@ -34,6 +34,8 @@ pub(crate) struct LlamaTokenizer<O = LoadedModel> {
     spelled: Vec<u32>,
     /// The token of each single byte that has one.
     bytes: HashMap<u8, u32>,
+    /// What goes before and behind a text that is embedded.
+    around: (Vec<u32>, Vec<u32>),
 }
 
 /// A part of a text.
@@ -56,6 +58,15 @@ impl LlamaTokenizer {
         }
         Ok(LlamaTokenizer::over(model, tokens))
     }
+
+    /// Puts around a text that is embedded what the vocabulary says.
+    ///
+    /// # Errors
+    /// Where llama.cpp cannot tokenize a letter.
+    pub(crate) fn with_around(mut self) -> Result<LlamaTokenizer, Status> {
+        self.around = self.ordinary.around()?;
+        Ok(self)
+    }
 }
 
 impl<O: Ordinary> LlamaTokenizer<O> {
@@ -70,7 +81,7 @@ impl<O: Ordinary> LlamaTokenizer<O> {
                 bytes.entry(*byte).or_insert(id);
             }
         }
-        LlamaTokenizer { ordinary, tokens, spelled, bytes }
+        LlamaTokenizer { ordinary, tokens, spelled, bytes, around: Default::default() }
     }
 
     /// Ids of the tokens that end an answer.
@@ -209,6 +220,11 @@ impl<O: Ordinary> Tokenize for LlamaTokenizer<O> {
             }
         }
         Ok(ids)
+    }
+
+    fn encode_to_embed(&self, text: &str, literal: &[Range<usize>]) -> Result<Vec<u32>, Status> {
+        let (before, behind) = &self.around;
+        Ok([before.as_slice(), &self.encode(text, literal)?, behind].concat())
     }
 
     fn piece(&self, id: u32) -> Option<Piece<'_>> {

@@ -6,7 +6,7 @@ use engine_abi as c;
 
 use crate::{
     DeviceBytes, ModelFile, ModelFiles, Progress, Prompt, Sampling, SequenceId, Settings, Status, StatusCode,
-    reason,
+    Task, reason,
 };
 
 /// Structs that begin with `struct_size` and are nothing but integers, floats and pointers that may be null.
@@ -195,7 +195,7 @@ pub(super) struct Submission {
     pub sequence: SequenceId,
     pub request_id: String,
     pub prompt: Prompt,
-    pub sampling: Sampling,
+    pub task: Task,
     /// Whose cached KV it may use.
     pub cache_salt: u64,
 }
@@ -219,11 +219,19 @@ pub(super) unsafe fn submit(submit: *const c::Submit) -> Result<Submission, Stat
                 return Err(Status::unsupported(reason::INVALID_PROMPT, message).with_param("prompt_kind"));
             }
         };
+        let task = match submit.task {
+            c::TASK_GENERATE => Task::Generate(sampling(&sized(submit.sampling, "sampling")?)?),
+            c::TASK_EMBED => Task::Embed,
+            other => {
+                let message = format!("task is {other}; it must be generate (0) or embed (1)");
+                return Err(Status::unsupported(reason::INVALID_PROMPT, message).with_param("task"));
+            }
+        };
         Ok(Submission {
             sequence: submit.sequence,
             request_id: text(submit.request_id, "request_id")?,
             prompt,
-            sampling: sampling(&sized(submit.sampling, "sampling")?)?,
+            task,
             cache_salt: submit.cache_salt,
         })
     }

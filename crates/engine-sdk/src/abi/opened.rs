@@ -185,7 +185,8 @@ impl<E: Engine> OnThread<E> {
             let message = format!("the engine loaded more than was asked for: {spec:?} for {settings:?}");
             return Err(Status::internal(reason::INTERNAL, message));
         }
-        let spec = self.runner.insert(runner).spec();
+        let runner = self.runner.insert(runner);
+        let (spec, embeddings) = (runner.spec(), runner.embeddings());
         Ok(c::Loaded {
             struct_size: size_of::<c::Loaded>() as u32,
             context_length: spec.context_length,
@@ -194,6 +195,8 @@ impl<E: Engine> OnThread<E> {
             end_token_count: count(&spec.end_tokens),
             reserved: 0,
             end_tokens: spec.end_tokens.as_ptr(),
+            embedding_size: embeddings.map_or(0, |embeddings| embeddings.size),
+            flags: if embeddings.is_some_and(|e| e.only) { c::LOADED_EMBEDS_ONLY } else { 0 },
         })
     }
 
@@ -218,8 +221,8 @@ impl<E: Engine> OnThread<E> {
     }
 
     pub fn submit(&mut self, submission: input::Submission) -> Result<(), Status> {
-        let input::Submission { sequence, request_id, prompt, sampling, cache_salt } = submission;
-        let submitted = self.runner()?.submit_salted(sequence, prompt, sampling, cache_salt);
+        let input::Submission { sequence, request_id, prompt, task, cache_salt } = submission;
+        let submitted = self.runner()?.submit_task(sequence, prompt, task, cache_salt);
         match &submitted {
             Ok(()) => log::line(
                 LogLevel::Debug,

@@ -99,6 +99,9 @@ impl Sink {
             completion_tokens: 0,
             reserved: 0,
             status: std::ptr::null(),
+            embedding: std::ptr::null(),
+            embedding_size: 0,
+            reserved2: 0,
         };
         let failure;
         match event.kind {
@@ -127,6 +130,10 @@ impl Sink {
                     FinishReason::Length => c::FINISH_LENGTH,
                     FinishReason::Cancelled => c::FINISH_CANCELLED,
                 };
+            }
+            EventKind::Embedding(numbers) => {
+                (out.kind, out.embedding) = (c::EVENT_EMBEDDING, numbers.as_ptr());
+                out.embedding_size = u32::try_from(numbers.len()).expect("EMBEDDING_SIZE_MAX at most");
             }
             EventKind::Failed(status) => {
                 failure = c_status(status);

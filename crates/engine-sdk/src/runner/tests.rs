@@ -6,6 +6,8 @@ use crate::{
     testing::{END, TestModel, models_held, set_fault, slots_held},
 };
 
+mod embeddings;
+
 fn runner() -> Runner<TestModel> {
     Runner::new(TestModel::new(2, 64, 8)).unwrap()
 }
@@ -30,6 +32,7 @@ fn words(event: &Event<'_>) -> String {
             let control = if piece.control { " control" } else { "" };
             format!("{n} token {}{control}", String::from_utf8_lossy(piece.bytes))
         }
+        EventKind::Embedding(numbers) => format!("{n} embedding {numbers:.3?}"),
         EventKind::Finished { reason, completion_tokens } => {
             format!("{n} finished {reason:?} {completion_tokens}")
         }
@@ -528,6 +531,7 @@ fn a_model_without_blocks_may_have_read_a_prompt_before() {
 #[should_panic(expected = "always read")]
 fn a_model_that_says_to_have_read_the_last_token_is_wrong() {
     let mut scheduler = crate::scheduler::Scheduler::new(Limits {
+        embeds_whole: false,
         context_length: 8,
         sequences_max: 1,
         batch_tokens_max: 8,

@@ -16,6 +16,8 @@ pub(super) struct Sequence {
     pub tokens: Vec<u32>,
     pub prompt_tokens: u32,
     pub answer_max: u32,
+    /// It ends when its prompt is read, and nothing is chosen.
+    pub embeds: bool,
     /// Whose KV it may share.
     pub salt: u64,
     /// Hashes of its whole blocks.

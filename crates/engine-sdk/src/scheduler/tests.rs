@@ -10,6 +10,7 @@ use crate::{KvGroup, KvMemory, StatusCode};
 
 fn limits(context_length: u32, sequences_max: u32, batch_tokens_max: u32) -> Limits {
     Limits {
+        embeds_whole: false,
         context_length,
         sequences_max,
         batch_tokens_max,

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use engine_protocol::{
-    Loaded, LogLevel, Model, Prompt, Sampling, SequenceId, Settings, Status, StatusCode, Submit, ToNode,
+    Loaded, LogLevel, Model, Prompt, Sampling, SequenceId, Settings, Status, StatusCode, Submit, Task, ToNode,
 };
 
 use super::{Outcome, Subject};
@@ -111,7 +111,8 @@ pub fn endless(tokens_max: u32) -> Sampling {
 
 pub fn submit(sequence: SequenceId, text: &str, sampling: Sampling) -> Submit {
     let prompt = Prompt::Text { text: text.to_owned(), literal: Vec::new() };
-    Submit { sequence, request_id: format!("conformance-{sequence}"), prompt, sampling, cache_salt: 0 }
+    let task = Task::Generate(Box::new(sampling));
+    Submit { sequence, request_id: format!("conformance-{sequence}"), prompt, task, cache_salt: 0 }
 }
 
 pub fn submit_tokens(sequence: SequenceId, tokens: Vec<u32>, sampling: Sampling) -> Submit {

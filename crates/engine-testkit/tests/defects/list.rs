@@ -272,7 +272,7 @@ pub const DEFECTS: &[Defect] = &[
         "for (i = 0; i < engine->count; i++)\n    out->kv_bytes_used",
         "out->kv_bytes_used = engine->completion_tokens;\n  for (i = 0; i < engine->count; i++)\n    out->kv_bytes_used",
     ),
-    defect("context_exceeded_has_both_numbers", "submit.c", "(uint64_t)s->prompt_count + 1,", "0,"),
+    defect("context_exceeded_has_both_numbers", "submit.c", "(uint64_t)s->prompt_count + !s->embeds,", "0,"),
     defect(
         "context_exceeded_has_both_numbers",
         "submit.c",
@@ -290,5 +290,47 @@ pub const DEFECTS: &[Defect] = &[
     defect("bad_sampling_is_refused", "submit.c", "if (s->logit_bias_count != 0)", "if (0)"),
     defect("bad_sampling_is_refused", "submit.c", "if (s->stop[i].size == 0)", "if (0)"),
     defect("unknown_option_is_refused", "model.c", "if (at == settings->options_json.size)", "if (1)"),
+    defect(
+        "tasks_are_done_or_refused",
+        "model.c",
+        "out->embedding_size = EMBEDDING_SIZE",
+        "out->embedding_size = 0",
+    ),
+    defect(
+        "tasks_are_done_or_refused",
+        "submit.c",
+        "task_of(submit) == LLMR_TASK_EMBED",
+        "task_of(submit) == 7",
+    ),
+    defect(
+        "embeddings_are_directions",
+        "step.c",
+        "numbers[i] = (float)(numbers[i] / sqrt(squares))",
+        "numbers[i] = (float)(numbers[i] / squares)",
+    ),
+    defect(
+        "embeddings_are_directions",
+        "step.c",
+        "float numbers[EMBEDDING_SIZE] = {0};",
+        "static float numbers[EMBEDDING_SIZE];",
+    ),
+    defect(
+        "embeddings_are_directions",
+        "step.c",
+        "event.embedding_size = EMBEDDING_SIZE;",
+        "event.embedding_size = EMBEDDING_SIZE - 1;",
+    ),
+    defect(
+        "embeddings_keep_to_the_context",
+        "submit.c",
+        "engine->context_length + (uint32_t)s->embeds",
+        "engine->context_length",
+    ),
+    defect(
+        "embeddings_keep_to_the_context",
+        "submit.c",
+        "(uint64_t)s->prompt_count + !s->embeds,",
+        "(uint64_t)s->prompt_count + 1,",
+    ),
     defect("unknown_device_is_refused", "model.c", "if (!str_is(settings->devices[i], \"cpu\"))", "if (0)"),
 ];

@@ -52,6 +52,11 @@ impl HeadWriter {
         self.entry(key, 6, |out| out.extend(value.to_le_bytes()))
     }
 
+    #[must_use]
+    pub fn flag(self, key: &str, value: bool) -> HeadWriter {
+        self.entry(key, 7, |out| out.push(value.into()))
+    }
+
     /// An array of texts, which need not be UTF-8.
     #[must_use]
     pub fn texts(self, key: &str, values: &[impl AsRef<[u8]>]) -> HeadWriter {

@@ -31,6 +31,7 @@ fn manifest() -> Manifest {
             file("model.safetensors", FileRole::Weights, false, &[]),
         ],
         context_length_max: None,
+        embeds: false,
     }
 }
 

@@ -26,6 +26,7 @@ fn manifest() -> Manifest {
             runtimes: Vec::new(),
         }],
         context_length_max: None,
+        embeds: false,
     }
 }
 

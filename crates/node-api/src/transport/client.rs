@@ -96,8 +96,9 @@ impl NodeLink {
     /// Drop the lines to cancel the request.
     pub async fn generate(&self, request: &GenerateRequest) -> Result<Lines<GenerateEvent>, LinkError> {
         let body = json(request);
-        let response =
-            self.call("a request", Method::POST, "/v1/generate", body, GENERATE_ANSWER_TIMEOUT).await?;
+        // A node of before would not see that it is to embed, and answer.
+        let path = if request.embed { "/v1/embed" } else { "/v1/generate" };
+        let response = self.call("a request", Method::POST, path, body, GENERATE_ANSWER_TIMEOUT).await?;
         Ok(Lines::new(response.into_body()))
     }
 

@@ -87,7 +87,7 @@ async fn answer<S: NodeService>(service: &S, request: Request<Incoming>) -> Resp
     let result = match (request.method().clone(), request.uri().path()) {
         (Method::GET, "/v1/status") => Ok(lines(service.status())),
         (Method::PUT, "/v1/models") => put_models(service, request).await,
-        (Method::POST, "/v1/generate") => generate(service, request).await,
+        (Method::POST, "/v1/generate" | "/v1/embed") => generate(service, request).await,
         (Method::POST, "/v1/tokenize") => tokenize(service, request).await,
         (Method::POST, "/v1/engines") => engines(service, request).await,
         (Method::POST, "/v1/model") => model(service, request).await,

@@ -57,6 +57,7 @@ fn model(architecture: &str, format: Format, runtimes: &[&str]) -> Manifest {
         primary: "model.safetensors".into(),
         files: Vec::new(),
         context_length_max: None,
+        embeds: false,
     }
 }
 

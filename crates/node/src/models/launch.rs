@@ -33,7 +33,7 @@ pub(super) struct Job {
     pub ahead: bool,
     /// They stay, whatever happens.
     pub keep: Vec<GrantId>,
-    /// It has to give a token before it counts.
+    /// It has to give a token, or an embedding, before it counts.
     pub trial: bool,
     /// Its speed decides between engines, and is not known.
     pub measure: bool,
@@ -204,13 +204,13 @@ async fn load(
         }
     };
     if job.trial {
-        trial::prove(&worker).await?;
+        trial::prove(&worker, &loaded).await?;
     }
     if job.measure {
         let bytes = granted_bytes(aboard);
         let what = placement::measured(choice, &entry.desired.fingerprint, &node.devices);
         if let Some(what) = what {
-            let measured = node.scores.measure(&worker, what, bytes).await;
+            let measured = node.scores.measure(&worker, &loaded, what, bytes).await;
             let broken = |e| Failure::Broken(plain(503, "trial_failed", crate::link::chain(&e), true));
             measured.map_err(broken)?;
         }

@@ -1,9 +1,10 @@
-//! How well a freshly loaded worker runs its model: one short sequence, which is a trial as well.
+//! How well a freshly loaded worker runs its model: one short sequence, which is a trial as well. Of a model that gives
+//! embeddings alone, the tokens it reads count.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine_protocol::{EventKind, Prompt, Sampling, Submit};
+use engine_protocol::{EventKind, Loaded, Prompt, Sampling, Submit, Task};
 use futures_util::StreamExt as _;
 use node_api::Score;
 use tokio::time::{Instant, timeout};
@@ -38,10 +39,11 @@ impl Scores {
     pub async fn measure(
         &self,
         worker: &Arc<Worker>,
+        loaded: &Loaded,
         what: Measured,
         memory: u64,
     ) -> Result<Score, MeasureError> {
-        let measured = timeout(MEASURE_TIME_MAX, run(worker, memory)).await;
+        let measured = timeout(MEASURE_TIME_MAX, run(worker, loaded, memory)).await;
         let score = measured.map_err(|_| MeasureError::Slow)??;
         tracing::info!(
             engine_id = what.engine,
@@ -56,7 +58,7 @@ impl Scores {
     }
 }
 
-async fn run(worker: &Arc<Worker>, memory: u64) -> Result<Score, MeasureError> {
+async fn run(worker: &Arc<Worker>, loaded: &Loaded, memory: u64) -> Result<Score, MeasureError> {
     let sampling = Sampling {
         temperature: 0.0,
         tokens_max: MEASURED_TOKENS,
@@ -67,18 +69,20 @@ async fn run(worker: &Arc<Worker>, memory: u64) -> Result<Score, MeasureError> {
         sequence: 0,
         request_id: "measure".to_owned(),
         prompt: Prompt::Text { text: PROMPT.to_owned(), literal: Vec::new() },
-        sampling,
+        task: if loaded.embeds_only { Task::Embed } else { Task::Generate(Box::new(sampling)) },
         cache_salt: 0,
     };
     let started = Instant::now();
     let mut events = worker.submit(submit)?;
-    let mut times = Times::default();
+    let (mut times, mut read) = (Times::default(), 0);
     while let Some(event) = events.next().await {
         match event {
             Ok(EventKind::Token(_)) => times.token(started.elapsed()),
             Ok(EventKind::Failed { status }) => return Err(MeasureError::Failed(status.to_string())),
             Err(end) => return Err(MeasureError::Failed(reason(&end))),
-            Ok(EventKind::Started { .. } | EventKind::Finished { .. }) => {}
+            Ok(EventKind::Embedding(_)) => times.embedding(started.elapsed(), read),
+            Ok(EventKind::Started { prompt_tokens, .. }) => read = prompt_tokens,
+            Ok(EventKind::Finished { .. }) => {}
         }
     }
     times.score(memory).ok_or(MeasureError::Silent)
@@ -101,6 +105,12 @@ impl Times {
         self.first.get_or_insert(at);
         self.last = at;
         self.tokens += 1;
+    }
+
+    /// As if each token of the prompt had come as one of an answer, and the last of them now.
+    fn embedding(&mut self, at: Duration, prompt_tokens: u32) {
+        (self.first, self.last) = (Some(at / prompt_tokens.max(1)), at);
+        self.tokens = prompt_tokens.max(1);
     }
 
     /// Of one token only, the time to it is all there is to go by.
@@ -141,6 +151,13 @@ mod tests {
     #[test]
     fn one_token_counts_by_the_time_to_it() {
         check(&[500], Some((2.0, 500.0)));
+    }
+
+    #[test]
+    fn an_embedding_counts_by_the_tokens_it_took() {
+        let mut times = Times::default();
+        times.embedding(Duration::from_secs(2), 100);
+        assert_eq!(times.score(9).map(|s| s.tokens_per_second.round()), Some(50.0));
     }
 
     #[test]

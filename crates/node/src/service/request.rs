@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine_protocol::{EventKind, Submit};
+use engine_protocol::{EventKind, Submit, Task};
 use futures_util::StreamExt as _;
 use node_api::transport::EventStream;
 use node_api::{
-    ALIVE_INTERVAL, ApiError, FinishReason, GenerateEvent, GenerateRequest, TokenizeReply, TokenizeRequest,
+    ALIVE_INTERVAL, ApiError, Embedding, FinishReason, GenerateEvent, GenerateRequest, TokenizeReply,
+    TokenizeRequest,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -114,7 +115,7 @@ async fn run(
 struct Submitted {
     replica: Lease,
     events: WorkerEvents,
-    /// Until its first token. In this order: nobody else is alone before this one is no suspect.
+    /// Until its first token, or its embedding. In this order: nobody else is alone before this one is no suspect.
     probation: (Option<Suspect>, Pass),
 }
 
@@ -132,7 +133,7 @@ async fn submit(
         sequence: 0,
         request_id: request.request_id,
         prompt: prompt(request.prompt),
-        sampling: sampling(request.sampling),
+        task: if request.embed { Task::Embed } else { Task::Generate(Box::new(sampling(request.sampling))) },
         cache_salt: request.cache_salt,
     };
     let wait = Wait { node, entry, affinity, worker_deaths, tell: Some(sender), deadline: deadline() };
@@ -230,6 +231,12 @@ async fn follow(submitted: Submitted, sender: &mpsc::Sender<GenerateEvent>) -> R
                 }
                 tokens += 1;
                 GenerateEvent::Token(self::token(token))
+            }
+            Ok(EventKind::Embedding(numbers)) => {
+                if probation.take().is_some() {
+                    replica.worked();
+                }
+                GenerateEvent::Embedding(Embedding { numbers })
             }
             Ok(EventKind::Finished { reason, completion_tokens }) => {
                 let reason = match reason {

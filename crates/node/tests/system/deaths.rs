@@ -132,3 +132,18 @@ async fn a_worker_that_dies_takes_nobody_along_who_waits_before_it() {
 fn go(file: &Path) {
     std::fs::write(file, "").unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_is_embedded_has_its_numbers_or_the_cause_of_its_workers_death() {
+    let lab = rig(json!([{"at": "step", "do": "abort", "prompt": "poison"}])).await;
+    let embed = |text: &str| GenerateRequest { embed: true, ..ask(&lab, text, 0) };
+    let died = lab.send(&embed("poison")).await;
+    let error = died.failed.unwrap();
+    assert!(error.worker_died && error.retry && died.embedding.is_empty(), "{error:?}");
+    let reply = lab.send(&embed("hello")).await;
+    assert_eq!(
+        (reply.embedding, reply.text.as_str(), reply.finished),
+        (vec![1.0], "", Some(FinishReason::Stop))
+    );
+    assert_eq!(reply.prompt_tokens, 5);
+}

@@ -218,6 +218,7 @@ pub fn request(fingerprint: &str, text: &str) -> GenerateRequest {
         fingerprint: fingerprint.into(),
         prompt: Prompt::Text { text: text.into(), literal: Vec::new() },
         sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+        embed: false,
         worker_deaths: 0,
         cache_salt: 0,
         affinity: 0,
@@ -261,6 +262,7 @@ pub fn manifest(source: Source) -> Manifest {
         primary: "model.safetensors".into(),
         files: files().into_iter().map(file).collect(),
         context_length_max: Some(1 << 20),
+        embeds: false,
     }
 }
 
@@ -270,6 +272,7 @@ pub struct Reply {
     pub loading: usize,
     pub prompt_tokens: u32,
     pub text: String,
+    pub embedding: Vec<f32>,
     pub finished: Option<FinishReason>,
     pub failed: Option<ApiError>,
 }
@@ -284,6 +287,7 @@ pub async fn collect(mut lines: Lines<GenerateEvent>) -> Reply {
             GenerateEvent::Started { prompt_tokens, .. } => reply.prompt_tokens = prompt_tokens,
             GenerateEvent::Token(token) if token.control => {}
             GenerateEvent::Token(token) => bytes.extend(token.bytes.to_vec()),
+            GenerateEvent::Embedding(embedding) => reply.embedding = embedding.numbers,
             GenerateEvent::Finished { reason, .. } => reply.finished = Some(reason),
             GenerateEvent::Failed(error) => reply.failed = Some(error),
         }

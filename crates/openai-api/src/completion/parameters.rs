@@ -39,7 +39,7 @@ impl CompletionRequest {
         if self.model.is_empty() {
             return Err(InvalidRequest::value("model", "`model` is empty"));
         }
-        let prompts = prompts(self.prompt)?;
+        let prompts = texts("prompt", self.prompt, PROMPTS_MAX)?;
         let choices = integer("n", self.n.unwrap_or(1), 1..=CHOICES_MAX)?;
         if let Some(best_of) = self.best_of
             && best_of != i64::from(choices)
@@ -95,23 +95,24 @@ impl CompletionRequest {
     }
 }
 
-fn prompts(input: PromptInput) -> Result<Vec<PromptText>, InvalidRequest> {
+/// One or several, up to `most`, none of them empty.
+pub(crate) fn texts(field: &str, input: PromptInput, most: usize) -> Result<Vec<PromptText>, InvalidRequest> {
     let prompts: Vec<PromptText> = match input {
         PromptInput::Text(text) => vec![PromptText::Text(text)],
         PromptInput::Texts(texts) => texts.into_iter().map(PromptText::Text).collect(),
         PromptInput::Tokens(ids) => vec![PromptText::Tokens(ids)],
         PromptInput::TokenLists(lists) => lists.into_iter().map(PromptText::Tokens).collect(),
     };
-    if prompts.len() > PROMPTS_MAX {
-        let message = format!("`prompt` has {} entries, {PROMPTS_MAX} at most", prompts.len());
-        return Err(InvalidRequest::value("prompt", message));
+    if prompts.len() > most {
+        let message = format!("`{field}` has {} entries, {most} at most", prompts.len());
+        return Err(InvalidRequest::value(field, message));
     }
     let empty = |p: &PromptText| match p {
         PromptText::Text(text) => text.is_empty(),
         PromptText::Tokens(ids) => ids.is_empty(),
     };
     if prompts.is_empty() || prompts.iter().any(empty) {
-        return Err(InvalidRequest::value("prompt", "`prompt` is empty"));
+        return Err(InvalidRequest::value(field, format!("`{field}` is empty")));
     }
     Ok(prompts)
 }

@@ -101,6 +101,7 @@ impl Cluster {
             architecture: manifest.architecture.clone(),
             runtimes: manifest.runtimes.clone(),
             context_length_max: manifest.context_length_max,
+            tasks: inner.tasks(model),
             total_bytes: manifest.total_bytes(),
             files: manifest.files.len().try_into().unwrap_or(u32::MAX),
             created: model.created,

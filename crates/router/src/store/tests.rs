@@ -24,6 +24,7 @@ fn model(id: &str) -> StoredModel {
             primary: "model.safetensors".into(),
             files: vec![file],
             context_length_max: Some(8),
+            embeds: false,
         },
         settings: ModelSettings::default(),
         control_tokens: chat::ControlTokens::new(["<|end|>".to_owned()], ["<think>".to_owned()]),

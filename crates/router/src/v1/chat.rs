@@ -6,6 +6,7 @@ mod prompt;
 
 use std::sync::Arc;
 
+use admin_api::ModelTask;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -56,6 +57,7 @@ async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) ->
     let request: ChatRequest = read_json(request, app.config.limits.body_bytes_max).await?;
     let parameters = request.checked()?;
     let model = app.cluster.model(&parameters.model).ok_or_else(|| unknown_model(&parameters.model))?;
+    app.cluster.check_task(&model, ModelTask::Generate)?;
     let prompt = prompt::render(app, &model, &parameters).await?;
     tracing::info!(model = parameters.model, user = parameters.user, choices = parameters.choices, "chat");
 

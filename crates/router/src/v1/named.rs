@@ -3,7 +3,7 @@
 use crate::error::Failure;
 
 /// How the engine ABI names a field, and how callers do. An engine's message begins with its name of the field.
-const FIELDS: [(&str, &str); 12] = [
+const FIELDS: [(&str, &str); 13] = [
     ("frequency_penalty", "frequency_penalty"),
     ("logit_bias", "logit_bias"),
     ("logprobs", "logprobs"),
@@ -12,6 +12,7 @@ const FIELDS: [(&str, &str); 12] = [
     ("repetition_penalty", "repetition_penalty"),
     ("stop", "stop"),
     ("stop_tokens", "stop_token_ids"),
+    ("task", "model"),
     ("temperature", "temperature"),
     ("tokens_min", "min_tokens"),
     ("top_k", "top_k"),

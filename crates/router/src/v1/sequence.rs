@@ -145,6 +145,8 @@ impl<S, A: Assemble> Run<S, A> {
                     self.end(finish, self.tokens);
                 }
             }
+            // Nobody asked for one here.
+            Step::Embedding(_) => {}
             Step::Finished { reason, completion_tokens } => {
                 let length = reason == FinishReason::Length;
                 self.counted.finished(length);
@@ -302,6 +304,7 @@ pub fn node_request(
             logprobs: sampling.logprobs,
             begin_with,
         },
+        embed: false,
         worker_deaths: 0,
         cache_salt: caller.cache_salt,
         affinity,

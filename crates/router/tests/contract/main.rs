@@ -5,6 +5,7 @@
 mod catalogue;
 mod chat;
 mod completions;
+mod embeddings;
 mod engines;
 mod failures;
 mod http;

@@ -41,8 +41,11 @@ fn every_field_of_a_request_is_in_the_table_of_docs() {
     let table =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md")).unwrap();
     let document = serde_json::to_value(router::openapi_document()).unwrap();
-    for (heading, schema) in [("## Chat completions", "ChatRequest"), ("## Completions", "CompletionRequest")]
-    {
+    for (heading, schema) in [
+        ("## Chat completions", "ChatRequest"),
+        ("## Completions", "CompletionRequest"),
+        ("## Embeddings", "EmbeddingRequest"),
+    ] {
         let section = table.split(heading).nth(1).unwrap().split("\n## ").next().unwrap();
         for field in document["components"]["schemas"][schema]["properties"].as_object().unwrap().keys() {
             assert!(

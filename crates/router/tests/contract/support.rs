@@ -205,7 +205,7 @@ pub fn engines() -> Vec<EngineSummary> {
         architectures: vec!["echo".into()],
         formats: vec!["safetensors".into()],
         devices: vec!["cpu".into()],
-        capabilities: Vec::new(),
+        capabilities: vec!["embeddings".into()],
         sha256: "0".repeat(64),
         state: EngineState::Available,
         failed_trials: Vec::new(),
@@ -518,6 +518,16 @@ pub fn refusal(status: u16, code: &str, retry: bool) -> ApiError {
         retry,
         ..ApiError::default()
     }
+}
+
+/// A whole reply to an input of so many tokens.
+pub fn embedded(prompt_tokens: u32, numbers: &[f32]) -> Vec<GenerateEvent> {
+    let GenerateEvent::Started { engine, engine_version, end_tokens, .. } = started() else { unreachable!() };
+    vec![
+        GenerateEvent::Started { prompt_tokens, cached_tokens: 0, engine, engine_version, end_tokens },
+        GenerateEvent::Embedding(Embedding { numbers: numbers.to_vec() }),
+        finished(FinishReason::Stop, 0),
+    ]
 }
 
 /// A whole reply of plain words.

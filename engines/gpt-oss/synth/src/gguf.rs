@@ -4,6 +4,7 @@
 //! up apart; matrices outside the experts are BF16 as published or Q8_0; router, norms, biases and sinks are F32, as
 //! llama.cpp's own conversion has them.
 
+mod bert;
 mod blocks;
 mod dense;
 mod head;
@@ -19,7 +20,8 @@ use model_formats::mxfp4::bf16_to_f32;
 
 use crate::Shape;
 use crate::write::{PIECE_BYTES, SynthError, check_space};
-pub use dense::{Family, write_dense_gguf, write_split_gguf};
+pub use bert::{BertShape, BertTensor, write_bert_gguf};
+pub use dense::{Family, Pooling, write_dense_gguf, write_pooled_gguf, write_split_gguf};
 use head::Head;
 use source::Source;
 pub(crate) use source::held;

@@ -15,7 +15,10 @@ mod shape;
 mod tokenizer;
 mod write;
 
-pub use gguf::{Dense, Family, convert_gguf, write_dense_gguf, write_gguf, write_split_gguf};
+pub use gguf::{
+    BertShape, BertTensor, Dense, Family, Pooling, convert_gguf, write_bert_gguf, write_dense_gguf,
+    write_gguf, write_pooled_gguf, write_split_gguf,
+};
 pub use metal::convert_metal;
 pub use plan::{Plan, PlannedShard};
 pub use shape::Shape;

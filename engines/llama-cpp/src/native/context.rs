@@ -12,6 +12,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::model::LoadedModel;
 use super::say;
+use crate::embedding::Pooled;
 use crate::options::KvFormat;
 
 /// Tokens that pass through the graph at once; more save no time on any device we know of.
@@ -29,6 +30,8 @@ pub(crate) struct ContextParameters {
     pub(crate) kv_format: KvFormat,
     /// All sequences have their cells in one place and can share them; else each has an equal part.
     pub(crate) shared_cells: bool,
+    /// None: logits are wanted.
+    pub(crate) embedding: Option<Pooled>,
     pub(crate) threads: usize,
 }
 
@@ -114,6 +117,17 @@ impl Context {
             given.type_k = kv_type(parameters.kv_format);
             given.type_v = given.type_k;
             given.kv_unified = parameters.shared_cells;
+            if let Some(pooled) = parameters.embedding {
+                given.embeddings = true;
+                // Every token's row is an output then, whether it is pooled or not.
+                given.n_outputs_max = parameters.batch_tokens;
+                given.n_outputs_max_per_seq = parameters.batch_tokens;
+                if pooled.whole {
+                    // A prompt that is cut into several graphs would be pooled in parts.
+                    given.n_ubatch = parameters.batch_tokens;
+                    given.kv_unified = true;
+                }
+            }
             given.swa_full = false;
             given.no_perf = true;
             given.abort_callback = Some(is_unwanted);
@@ -185,6 +199,26 @@ impl Context {
             };
             logits.row_mut(row).copy_from_slice(from);
         }
+        Ok(())
+    }
+
+    /// The embedding of a sequence whose last token was in the last pass.
+    ///
+    /// # Errors
+    /// `INTERNAL` where llama.cpp has none.
+    pub(crate) fn embedding(&self, sequence: u32, out: &mut [f32]) -> Result<(), Status> {
+        assert_eq!(out.len(), self.model.embedding_size() as usize, "an embedding of another size");
+        // SAFETY: the context is there; what it has for a sequence are as many numbers as the model says, or null, and they
+        // stay until the next pass.
+        let from = unsafe {
+            let from = sys::llama_get_embeddings_seq(self.raw.as_ptr(), id(sequence));
+            NonNull::new(from).map(|from| std::slice::from_raw_parts(from.as_ptr(), out.len()))
+        };
+        let Some(from) = from else {
+            let message = format!("llama.cpp has no embedding for sequence {sequence}");
+            return Err(Status::internal(reason::INTERNAL, message));
+        };
+        out.copy_from_slice(from);
         Ok(())
     }
 

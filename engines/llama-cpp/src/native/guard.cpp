@@ -19,13 +19,13 @@ void say(const char * what, char * words, size_t words_bytes) {
 
 }  // namespace
 
-// As llama_tokenize with nothing added and no control token read. False: it threw, and `words` says what.
+// As llama_tokenize with no control token read; `with_around`: with what the vocabulary has before and behind a text. False: it threw, and `words` says what.
 extern "C" bool llmr_llama_tokenize(
-    const llama_vocab * vocab, const char * text, int32_t bytes, int32_t * ids, int32_t room, int32_t * count, char * words,
-    size_t words_bytes
+    const llama_vocab * vocab, const char * text, int32_t bytes, int32_t * ids, int32_t room, bool with_around,
+    int32_t * count, char * words, size_t words_bytes
 ) {
     try {
-        *count = llama_tokenize(vocab, text, bytes, ids, room, false, false);
+        *count = llama_tokenize(vocab, text, bytes, ids, room, with_around, false);
         return true;
     } catch (const std::exception & thrown) {
         say(thrown.what(), words, words_bytes);

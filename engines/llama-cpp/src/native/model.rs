@@ -17,6 +17,7 @@ unsafe extern "C" {
         bytes: i32,
         ids: *mut sys::llama_token,
         room: i32,
+        with_around: bool,
         count: *mut i32,
         words: *mut c_char,
         words_bytes: usize,
@@ -129,6 +130,12 @@ impl LoadedModel {
         u32::try_from(unsafe { sys::llama_model_n_swa(self.raw()) }).unwrap_or(0)
     }
 
+    /// Numbers of an embedding.
+    pub(crate) fn embedding_size(&self) -> u32 {
+        // SAFETY: the model is loaded.
+        u32::try_from(unsafe { sys::llama_model_n_embd_out(self.raw()) }).unwrap_or(0)
+    }
+
     /// An encoder has to run before it gives a token.
     pub(crate) fn has_encoder(&self) -> bool {
         // SAFETY: the model is loaded.
@@ -175,11 +182,28 @@ impl LoadedModel {
         }
     }
 
+    /// What the vocabulary has before and behind a text: a beginning, an end, a separator.
+    ///
+    /// # Errors
+    /// As [`LoadedModel::encode_ordinary`].
+    pub(crate) fn around(&self) -> Result<(Vec<u32>, Vec<u32>), Status> {
+        // A letter that every vocabulary has.
+        const TEXT: &str = "a";
+        let (plain, whole) = (self.encode(TEXT, false)?, self.encode(TEXT, true)?);
+        let at = whole.windows(plain.len().max(1)).position(|part| part == plain);
+        Ok(at.map_or_else(Default::default, |at| (whole[..at].to_vec(), whole[at + plain.len()..].to_vec())))
+    }
+
     /// The tokens of ordinary text: nothing added, and no spelling read as a control token.
     ///
     /// # Errors
     /// `UNSUPPORTED` `invalid_prompt` for text that llama.cpp does not take.
     pub(crate) fn encode_ordinary(&self, text: &str) -> Result<Vec<u32>, Status> {
+        self.encode(text, false)
+    }
+
+    /// `with_around`: with what the vocabulary has before and behind a text.
+    fn encode(&self, text: &str, with_around: bool) -> Result<Vec<u32>, Status> {
         let refused = |why: &str| {
             let message = format!("llama.cpp cannot tokenize a text of {} bytes{why}", text.len());
             Status::unsupported(reason::INVALID_PROMPT, message).with_param("text")
@@ -199,6 +223,7 @@ impl LoadedModel {
                     length,
                     ids.as_mut_ptr(),
                     room,
+                    with_around,
                     &raw mut count,
                     words.as_mut_ptr().cast(),
                     words.len(),

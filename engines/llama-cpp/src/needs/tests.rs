@@ -20,6 +20,7 @@ pub(crate) fn header() -> Header {
         kv_numbers: vec![32, 32],
         windows: vec![Some(128), None],
         state_bytes: 0,
+        embedding: None,
         control_tokens: Vec::new(),
         vocabulary_bytes: 0,
         tensors: vec![

@@ -6,6 +6,7 @@
 
 mod conforms;
 mod demo;
+mod embeddings;
 mod files;
 mod memory;
 mod prefixes;
@@ -13,7 +14,7 @@ mod tokens;
 
 use std::path::Path;
 
-use engine_protocol::{Loaded, Prompt, Sampling, Settings, Submit};
+use engine_protocol::{Loaded, Prompt, Sampling, Settings, Submit, Task};
 use engine_testkit::build::{engine_dir, llama_cpp_is_missing, workspace_root};
 use engine_testkit::suite::{Bench, Subject};
 use gpt_oss_synth::{Dense, Family, convert_gguf, write_dense_gguf};
@@ -55,7 +56,8 @@ fn greedy(tokens_max: u32) -> Sampling {
 }
 
 fn submit(sequence: u64, prompt: Prompt, sampling: Sampling) -> Submit {
-    Submit { sequence, request_id: format!("test-{sequence}"), prompt, sampling, cache_salt: 0 }
+    let task = Task::Generate(Box::new(sampling));
+    Submit { sequence, request_id: format!("test-{sequence}"), prompt, task, cache_salt: 0 }
 }
 
 fn text(text: &str) -> Prompt {

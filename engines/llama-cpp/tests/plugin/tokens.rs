@@ -1,6 +1,6 @@
 //! Tokens of each family: literal ranges, control flags, end tokens, answers that do not depend on what runs beside.
 
-use engine_protocol::{LiteralRange, ToWorker};
+use engine_protocol::{LiteralRange, Sampling, ToWorker};
 use engine_testkit::worker::Reply;
 use gpt_oss_synth::Family;
 
@@ -52,9 +52,8 @@ fn an_answer_does_not_depend_on_what_runs_beside_it_beyond_rounding() {
         let (mut bench, _) = load(dir.path(), 256);
         let prompts = ["the first of them", "a second one that is somewhat longer", "third"];
         let ask = |n, prompt| {
-            let mut submit = submit(n, text(prompt), greedy(24));
-            submit.sampling.logprobs = Some(5);
-            submit
+            let sampling = Sampling { logprobs: Some(5), ..greedy(24) };
+            submit(n, text(prompt), sampling)
         };
         let alone: Vec<Reply> =
             (1u64..).zip(prompts).map(|(n, prompt)| bench.worker.run(ask(n, prompt)).unwrap()).collect();

@@ -289,6 +289,7 @@ unsafe extern "C" fn keep_event(context: *mut c_void, event: *const c::Event) {
             }
             words
         }
+        c::EVENT_EMBEDDING => format!("{n} embedding {}", event.embedding_size),
         c::EVENT_FINISHED => format!("{n} finished {} {}", event.finish_reason, event.completion_tokens),
         // SAFETY: live for the call.
         c::EVENT_FAILED => format!("{n} failed {}", said(unsafe { &*event.status }).reason),
@@ -375,6 +376,8 @@ pub fn c_submit(sequence: u64, prompt: &str, sampling: &c::Sampling) -> c::Submi
         token_count: 0,
         sampling,
         cache_salt: 0,
+        task: c::TASK_GENERATE,
+        reserved: 0,
     }
 }
 
@@ -387,6 +390,8 @@ pub fn empty_loaded() -> c::Loaded {
         end_token_count: 0,
         reserved: 0,
         end_tokens: std::ptr::null(),
+        embedding_size: 0,
+        flags: 0,
     }
 }
 

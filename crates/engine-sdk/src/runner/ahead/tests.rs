@@ -124,6 +124,7 @@ fn words(event: &Event<'_>) -> String {
             format!("token {id} {logprobs:?}")
         }
         EventKind::Finished { reason, completion_tokens } => format!("{reason:?} {completion_tokens}"),
+        EventKind::Embedding(_) => panic!("nobody asked for an embedding"),
         EventKind::Failed(status) => format!("failed {}", status.reason),
     }
 }

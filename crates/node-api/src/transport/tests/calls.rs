@@ -132,6 +132,7 @@ fn request(model: &str, text: &str) -> GenerateRequest {
         fingerprint: "f".into(),
         prompt: Prompt::Text { text: text.into(), literal: Vec::new() },
         sampling: Sampling::default(),
+        embed: false,
         worker_deaths: 0,
         cache_salt: 0,
         affinity: 0,

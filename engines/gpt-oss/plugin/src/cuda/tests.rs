@@ -139,7 +139,7 @@ fn run(runner: &mut Runner<CudaGptOss>) -> HashMap<u64, (Vec<u32>, u32)> {
             match event.kind {
                 EventKind::Started { cached_tokens, .. } => answer.1 = cached_tokens,
                 EventKind::Token { id, .. } => answer.0.push(id),
-                EventKind::Finished { .. } => {}
+                EventKind::Embedding(_) | EventKind::Finished { .. } => {}
                 EventKind::Failed(status) => panic!("{status}"),
             }
         };

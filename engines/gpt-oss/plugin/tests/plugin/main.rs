@@ -103,6 +103,7 @@ fn run(runner: &mut Runner<<GptOss as Engine>::Model>, answers: &mut [Answer]) {
                         assert_eq!(*completion_tokens as usize, answer.ids.len());
                         answer.reason = Some(*reason);
                     }
+                    EventKind::Embedding(_) => panic!("nobody asked for an embedding"),
                     EventKind::Failed(status) => panic!("{status}"),
                 }
             })
@@ -432,7 +433,7 @@ fn the_manifest_says_what_the_library_says() {
     let info = GptOss::info();
     assert_eq!(manifest["id"], info.id);
     assert_eq!(manifest["version"], info.version);
-    assert_eq!(manifest["abi_version"], "1.0");
+    assert_eq!(manifest["abi_version"], "1.1");
     let devices = GptOss::devices().unwrap();
     let kinds = manifest["devices"].as_array().unwrap();
     assert!(devices.iter().all(|d| kinds.iter().any(|kind| *kind == *d.kind)), "{devices:?}");

@@ -51,12 +51,20 @@ impl Family {
     }
 }
 
+/// What becomes of the rows of the last layer in a model that is for embeddings, by its number in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    Mean = 1,
+    First = 2,
+    Last = 3,
+}
+
 /// A tensor of f32 numbers.
-struct Made {
-    name: String,
+pub(super) struct Made {
+    pub(super) name: String,
     /// Innermost first.
-    dimensions: Vec<u64>,
-    bytes: Vec<u8>,
+    pub(super) dimensions: Vec<u64>,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// Writes one file of this family: three narrow layers, 603 tokens.
@@ -65,6 +73,17 @@ struct Made {
 /// A file that cannot be written.
 pub fn write_dense_gguf(family: Family, seed: u64, path: &Path) -> Result<(), SynthError> {
     write(path, &head(family), &tensors(family, seed))
+}
+
+/// The same made for embeddings: an end token is put behind a text, and the rows are pooled.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write_pooled_gguf(family: Family, pooling: Pooling, seed: u64, path: &Path) -> Result<(), SynthError> {
+    let head = head(family)
+        .number(&format!("{}.pooling_type", family.architecture()), pooling as u32)
+        .flag("tokenizer.ggml.add_eos_token", true);
+    write(path, &head, &tensors(family, seed))
 }
 
 /// The same model in parts, as llama.cpp splits one: the first has the metadata, each some of the tensors.
@@ -128,7 +147,8 @@ fn head(family: Family) -> HeadWriter {
         .text("tokenizer.chat_template", TEMPLATE)
 }
 
-fn write(path: &Path, head: &HeadWriter, made: &[Made]) -> Result<(), SynthError> {
+/// The head, and behind it the tensors.
+pub(super) fn write(path: &Path, head: &HeadWriter, made: &[Made]) -> Result<(), SynthError> {
     let listed: Vec<WrittenTensor<'_>> = made
         .iter()
         .map(|t| WrittenTensor {
@@ -152,16 +172,20 @@ fn write(path: &Path, head: &HeadWriter, made: &[Made]) -> Result<(), SynthError
     write_all().map_err(failed)
 }
 
-fn tensors(family: Family, seed: u64) -> Vec<Made> {
-    let vocabulary = (ORDINARY + ADDITIONS.len()) as u64;
+/// Xorshift: evenly in -1..1.
+pub(super) fn noise(seed: u64) -> impl FnMut() -> f32 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    // Xorshift: evenly in -1..1.
-    let mut noise = move || {
+    move || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
+    }
+}
+
+fn tensors(family: Family, seed: u64) -> Vec<Made> {
+    let vocabulary = (ORDINARY + ADDITIONS.len()) as u64;
+    let mut noise = noise(seed);
     let mut made = Vec::new();
     let mut matrix = |made: &mut Vec<Made>, name: String, inputs: u64, outputs: u64, gain: f32| {
         let scale = gain / (inputs as f32).sqrt();

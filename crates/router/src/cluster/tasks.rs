@@ -1,0 +1,76 @@
+//! What a model can be asked for, told before anything is loaded for it.
+
+use admin_api::ModelTask;
+use model_manifest::Format;
+use node_api::{EngineSummary, ModelState};
+
+use super::{Cluster, Inner, Node, Registered};
+use crate::error::Failure;
+
+/// The capability in an engine's manifest.
+const EMBEDDINGS: &str = "embeddings";
+
+impl Cluster {
+    /// # Errors
+    /// 400 for a task that the model, or the engine that runs it, does not do. What no node is ready to say is left to the
+    /// node that gets the request.
+    pub fn check_task(&self, model: &Registered, task: ModelTask) -> Result<(), Failure> {
+        let id = &model.manifest.id;
+        let refused = |code: &str, message: String| Err(Failure::bad_request(code, message).param("model"));
+        match task {
+            ModelTask::Generate if model.manifest.embeds => refused(
+                "no_generation",
+                format!("model `{id}` gives embeddings and no answers: its file has a pooling_type"),
+            ),
+            ModelTask::Embed if model.manifest.format == Format::Gguf && !model.manifest.embeds => refused(
+                "no_embeddings",
+                format!("model `{id}` has no embeddings: its file has no pooling_type"),
+            ),
+            ModelTask::Embed => {
+                let inner = self.lock();
+                let engines: Vec<&EngineSummary> = inner.engines_of(model).collect();
+                if engines.is_empty() || engines.iter().copied().any(embeds) {
+                    return Ok(());
+                }
+                let names: Vec<String> = engines.iter().map(|e| format!("{} {}", e.id, e.version)).collect();
+                let message = format!("model `{id}` has no embeddings: {} gives none", names.join(", "));
+                refused("no_embeddings", message)
+            }
+            ModelTask::Generate => Ok(()),
+        }
+    }
+}
+
+impl Inner {
+    /// What a model can be asked for, as far as that is known.
+    pub(super) fn tasks(&self, model: &Registered) -> Vec<ModelTask> {
+        let manifest = &model.manifest;
+        let may_embed = manifest.format != Format::Gguf || manifest.embeds;
+        let embeds = manifest.embeds || (may_embed && self.engines_of(model).any(embeds));
+        let tasks = [(ModelTask::Generate, !manifest.embeds), (ModelTask::Embed, embeds)];
+        tasks.into_iter().filter(|(_, done)| *done).map(|(task, _)| task).collect()
+    }
+
+    /// The engine that runs the model on each node that is ready to.
+    fn engines_of<'a>(&'a self, model: &'a Registered) -> impl Iterator<Item = &'a EngineSummary> {
+        let on_node = |node: &'a Node| {
+            let status = node.status.as_ref()?;
+            let told = status
+                .models
+                .iter()
+                .find(|m| m.id == model.manifest.id && m.fingerprint == model.fingerprint)?;
+            let (ModelState::Ready { engine, engine_version, .. }
+            | ModelState::Loading { engine, engine_version, .. }
+            | ModelState::Loaded { engine, engine_version, .. }) = &told.state
+            else {
+                return None;
+            };
+            status.engines.iter().find(|e| e.id == *engine && e.version == *engine_version)
+        };
+        self.nodes.values().filter_map(on_node)
+    }
+}
+
+fn embeds(engine: &EngineSummary) -> bool {
+    engine.capabilities.iter().any(|capability| capability == EMBEDDINGS)
+}
