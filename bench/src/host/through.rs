@@ -137,6 +137,7 @@ async fn one(link: &NodeLink, request: &GenerateRequest, tokens: u32) -> Result<
                 bail!("a sequence ended with {reason:?} after {} of {tokens} tokens", arrivals.len())
             }
             GenerateEvent::Failed(error) => return Err(anyhow!(error).context("a sequence failed")),
+            GenerateEvent::Embedding(_) => bail!("the node answered a sequence with an embedding"),
         }
     }
     bail!("the node's answer ended after {} of {tokens} tokens", arrivals.len())

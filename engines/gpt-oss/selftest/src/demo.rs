@@ -161,7 +161,7 @@ fn run(runner: &mut Loaded, mut token: impl FnMut(SequenceId, u32)) -> Result<()
         let left = runner.step(&mut Progress::new(&mut report), &mut |event| match &event.kind {
             EventKind::Token { id, .. } => token(event.sequence, *id),
             EventKind::Failed(status) => failed = Some(status.to_string()),
-            EventKind::Started { .. } | EventKind::Finished { .. } => {}
+            EventKind::Started { .. } | EventKind::Embedding(_) | EventKind::Finished { .. } => {}
         });
         let left = left.map_err(|status| status.to_string())?;
         if let Some(why) = failed {
