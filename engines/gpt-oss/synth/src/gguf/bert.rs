@@ -17,7 +17,7 @@ impl BertShape {
     pub const HIDDEN: usize = 48;
     pub const INTERMEDIATE: usize = 96;
     pub const HEADS: usize = 4;
-    pub const CONTEXT: usize = 128;
+    pub const CONTEXT: usize = 512;
     pub const EPSILON: f32 = 1e-6;
     /// Ids of what goes before and behind a text.
     pub const BEGIN: u32 = 2;
