@@ -12,7 +12,7 @@ pub struct Reference {
     pub prompts: Vec<Prompt>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 pub struct Prompt {
     pub name: String,
     pub messages: Value,

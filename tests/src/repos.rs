@@ -1,15 +1,27 @@
 //! Repositories for the hub: the demo model, echo models, and broken ones.
 
 use fixture_hub::Repo;
+use gpt_oss_synth::{Dense, convert_gguf};
 use serde_json::{Value, json};
 
 use crate::reference::MODEL;
 
 pub const ECHO: &str = "acme/echo";
+/// The file of [`demo_gguf`].
+pub const DEMO_GGUF: &str = "demo-model-BF16.gguf";
 
 pub fn demo() -> Repo {
     let dir = engine_testkit::build::workspace_root().join("assets/demo-model");
     Repo::from_dir(MODEL, &dir).expect("the demo model is in the tree")
+}
+
+/// The demo model as one GGUF file, [`DEMO_GGUF`].
+pub fn demo_gguf() -> Repo {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join(DEMO_GGUF);
+    let checkpoint = engine_testkit::build::workspace_root().join("assets/demo-model");
+    convert_gguf(&checkpoint, Dense::Bf16, &path, |_, _| {}).expect("the demo model is in the tree");
+    Repo::new(MODEL).file(DEMO_GGUF, std::fs::read(&path).expect("just written"))
 }
 
 /// A tokenizer that nothing reads: echo has one token for each byte.

@@ -9,6 +9,7 @@ mod report;
 mod scene;
 mod watch;
 
+pub use models::SoakEngine;
 pub use report::Report;
 
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub enum Trouble {
 #[derive(Debug, Clone, Copy)]
 pub struct Soak {
     pub seed: u64,
+    pub engine: SoakEngine,
     pub trouble: Trouble,
     pub nodes: usize,
     /// Clients that each have one request at a time.
@@ -48,10 +50,10 @@ impl Soak {
     /// The whole run. What it found is in the report; it panics only where the run itself cannot go on.
     pub async fn run(self) -> Report {
         let models = match self.trouble {
-            Trouble::Everything { .. } => models::mixed(),
-            Trouble::Reloads { .. } => models::steady(),
+            Trouble::Everything { .. } => self.engine.mixed(),
+            Trouble::Reloads { .. } => self.engine.steady(),
         };
-        let mut scene = Scene::start(models, self.nodes).await;
+        let mut scene = Scene::start(self.engine, models, self.nodes).await;
         scene.warm_up().await;
         let before = scene.watch().await;
         let stop = Arc::new(AtomicBool::new(false));

@@ -2,26 +2,13 @@
 //!
 //! Where its toolchain is not there these tests say so and pass, unless `REQUIRE_LLAMA_CPP` is set.
 
-use engine_testkit::build::{engine_dir, llama_cpp_is_missing, workspace_root};
+use engine_testkit::build::{engine_dir, llama_cpp_is_missing};
 use fixture_hub::{Origin, Repo};
-use gpt_oss_synth::{
-    BertShape, Dense, Family, Pooling, convert_gguf, write_bert_gguf, write_dense_gguf, write_pooled_gguf,
-};
+use gpt_oss_synth::{BertShape, Family, Pooling, write_bert_gguf, write_dense_gguf, write_pooled_gguf};
 use serde_json::json;
 use system_tests::process::runs;
 use system_tests::reference::MODEL;
-use system_tests::{Reference, System, until};
-
-const DEMO_FILE: &str = "demo-model-BF16.gguf";
-
-/// The demo model as one file.
-fn demo() -> Repo {
-    let dir = tempfile::tempdir().expect("a temporary folder");
-    let path = dir.path().join(DEMO_FILE);
-    convert_gguf(&workspace_root().join("assets/demo-model"), Dense::Bf16, &path, |_, _| {})
-        .expect("the demo model is in the tree");
-    Repo::new(MODEL).file(DEMO_FILE, std::fs::read(&path).expect("just written"))
-}
+use system_tests::{Reference, System, repos, until};
 
 fn family(of: Family, id: &str) -> Repo {
     family_with(of, id, &[])
@@ -55,7 +42,7 @@ async fn the_demo_models_answers_are_those_of_the_reference() {
         return;
     }
     engine_dir("llama-cpp");
-    let system = System::start(vec![demo()]).await;
+    let system = System::start(vec![repos::demo_gguf()]).await;
     system.api.register(&json!({"repo": format!("{MODEL}:BF16"), "id": MODEL})).await.ok();
     system.api.until_ready(MODEL).await;
     for prompt in Reference::read().prompts {

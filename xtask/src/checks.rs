@@ -59,7 +59,7 @@ pub fn test(arguments: &TestArguments) -> Result<()> {
     })?;
     if arguments.long {
         steps.step("long tests", || {
-            let packages = ["-p", "gpt-oss-wgpu", "-p", "gpt-oss-cuda"];
+            let packages = ["-p", "gpt-oss-wgpu", "-p", "gpt-oss-cuda", "-p", "system-tests"];
             shell::run(shell::cargo().arg("test").args(packages).args(["--locked", "--", "--ignored"]))
         })?;
     }

@@ -11,7 +11,7 @@ use crate::shell;
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub struct SoakArguments {
-    /// `--minutes N`, `--seed S`, `--reloads N`, `--nodes N`, `--clients N`; `--help` tells more
+    /// `--engine E`, `--minutes N`, `--seed S`, `--reloads N`, `--nodes N`, `--clients N`; `--help` tells more
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }

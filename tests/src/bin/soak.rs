@@ -23,7 +23,7 @@ mod run {
     use std::time::Duration;
 
     use clap::Parser;
-    use system_tests::soak::{Soak, Trouble};
+    use system_tests::soak::{Soak, SoakEngine, Trouble};
 
     /// A mixed streaming load while workers are killed, hung, starved and reloaded at random.
     #[derive(Parser)]
@@ -34,6 +34,9 @@ mod run {
         /// Instead: so many reloads one after another under a steady load, in which no request may fail
         #[arg(long)]
         reloads: Option<u64>,
+        /// Whose workers have the trouble
+        #[arg(long, value_enum, default_value = "fault")]
+        engine: SoakEngine,
         /// What is drawn; the same seed asks the same questions and makes the same troubles
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -53,7 +56,8 @@ mod run {
         };
         let nodes = arguments.nodes.unwrap_or(if arguments.reloads.is_some() { 1 } else { 2 });
         println!("soak seed {}", arguments.seed);
-        let report = Soak { seed: arguments.seed, trouble, nodes, clients: arguments.clients }.run().await;
+        let Arguments { seed, engine, clients, .. } = arguments;
+        let report = Soak { seed, engine, trouble, nodes, clients }.run().await;
         let complaints = report.complaints();
         if !complaints.is_empty() {
             eprintln!("{}", report.node_log_tail);

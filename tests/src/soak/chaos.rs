@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use engine_testkit::build::install_engine;
 
-use crate::soak::models::Misdeed;
-use crate::soak::scene::{ENGINE, FIRST_VERSION, Scene};
+use crate::soak::models::{Misdeed, SoakEngine};
+use crate::soak::scene::{FIRST_VERSION, Scene};
 
 /// Between two troubles.
 const PAUSE_MS: std::ops::Range<u64> = 200..1500;
@@ -49,6 +49,13 @@ enum Trouble {
     Switch,
 }
 
+impl Trouble {
+    /// Only the engine made for tests does what it is told, and can be installed under other versions.
+    fn can_come_over(self, engine: SoakEngine) -> bool {
+        engine == SoakEngine::Fault || !matches!(self, Trouble::NewVersion | Trouble::Misdeed(_))
+    }
+}
+
 /// With how often each is drawn.
 const TROUBLES: [(Trouble, u32); 10] = [
     (Trouble::Reload, 6),
@@ -81,11 +88,12 @@ impl Chaos {
 
     /// One trouble after another until `end`; what was switched off is on again then.
     pub async fn everything(&mut self, scene: &mut Scene, end: Instant) {
+        let troubles: Vec<_> = TROUBLES.into_iter().filter(|t| t.0.can_come_over(scene.engine)).collect();
         while Instant::now() < end {
             let pause = Duration::from_millis(self.random.random_range(PAUSE_MS));
             sleep(pause.min(end.saturating_duration_since(Instant::now()))).await;
             let (trouble, _) =
-                *TROUBLES.choose_weighted(&mut self.random, |t| t.1).expect("weights are not 0");
+                *troubles.choose_weighted(&mut self.random, |t| t.1).expect("weights are not 0");
             self.make(scene, trouble).await;
         }
     }
@@ -112,7 +120,8 @@ impl Chaos {
 
     async fn reload(&mut self, scene: &Scene) {
         // A reload that a kill or a restart comes in the way of is refused by name; the load is what is watched.
-        if let Ok(answer) = scene.command("/api/engines/reload", &json!({"engine": ENGINE})).await {
+        if let Ok(answer) = scene.command("/api/engines/reload", &json!({"engine": scene.engine.id()})).await
+        {
             self.count(&answer);
         }
     }
@@ -122,7 +131,7 @@ impl Chaos {
         let old = self.version_text();
         self.version += 1;
         let new = self.version_text();
-        if let Err(error) = install_engine(ENGINE, &new, &scene.engines_dir) {
+        if let Err(error) = install_engine(scene.engine.id(), &new, &scene.engines_dir) {
             self.done.failed.push(format!("{new} cannot be installed: {error:#}"));
             return;
         }
@@ -130,7 +139,9 @@ impl Chaos {
             self.count(&answer);
         }
         // Workers hold a copy of their own: the folder may go while they still run.
-        if let Err(error) = std::fs::remove_dir_all(scene.engines_dir.join(format!("{ENGINE}-{old}"))) {
+        if let Err(error) =
+            std::fs::remove_dir_all(scene.engines_dir.join(format!("{}-{old}", scene.engine.id())))
+        {
             self.done.failed.push(format!("{old} cannot be removed: {error}"));
         }
     }
@@ -182,9 +193,10 @@ impl Chaos {
 
     /// Off and on again. While it is off nothing can be loaded; what is loaded goes on.
     async fn switch(&mut self, scene: &Scene) {
-        let off = scene.command(&format!("/api/engines/{ENGINE}/disable"), &json!({})).await;
+        let engine = scene.engine.id();
+        let off = scene.command(&format!("/api/engines/{engine}/disable"), &json!({})).await;
         sleep(Duration::from_millis(self.random.random_range(OFF_MS))).await;
-        let on = scene.command(&format!("/api/engines/{ENGINE}/enable"), &json!({})).await;
+        let on = scene.command(&format!("/api/engines/{engine}/enable"), &json!({})).await;
         if off.is_ok() && on.is_ok() {
             self.done.switches += 1;
         }
@@ -198,10 +210,12 @@ impl Chaos {
         while self.done.reloads < count && self.done.failed.is_empty() {
             let before = self.done.reloads;
             let reload = async {
-                if before % FOLDER_EVERY == FOLDER_EVERY - 1 {
+                let folder = before % FOLDER_EVERY == FOLDER_EVERY - 1;
+                if folder && Trouble::NewVersion.can_come_over(scene.engine) {
                     self.new_version(scene).await;
                 } else {
-                    let answer = scene.command("/api/engines/reload", &json!({"engine": ENGINE})).await;
+                    let answer =
+                        scene.command("/api/engines/reload", &json!({"engine": scene.engine.id()})).await;
                     match answer {
                         Ok(answer) => self.count(&answer),
                         Err(error) => self.done.failed.push(error),

@@ -8,7 +8,8 @@ use rand::{RngExt as _, seq::IndexedRandom as _};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::soak::models::SoakModel;
+use crate::reference::Prompt;
+use crate::soak::models::{Answers, Repeating, SoakModel};
 
 /// From the request to the end of its answer. It covers a wait for a model that does not fit, a killed worker and a
 /// watchdog; whoever waits longer was forgotten.
@@ -21,14 +22,34 @@ const END_TOKENS: usize = 1;
 /// A request whose whole answer is known before it is sent.
 #[derive(Debug, Clone)]
 pub struct Question {
-    pub model: &'static str,
-    prompt: String,
-    expected: String,
+    model: &'static str,
+    path: &'static str,
+    body: Value,
+    expected: Answer,
     finish_reason: &'static str,
-    max_tokens: usize,
     streamed: bool,
     /// Go away after so many pieces.
     leave_after: Option<usize>,
+}
+
+/// What a client puts together of one answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Answer {
+    reasoning: String,
+    text: String,
+}
+
+impl Answer {
+    /// A piece of it: a choice of a completion, or the delta or message of a chat's.
+    fn push(&mut self, choice: &Value) {
+        let part = choice.get("delta").or(choice.get("message")).unwrap_or(choice);
+        self.reasoning.push_str(part["reasoning"].as_str().unwrap_or_default());
+        self.text.push_str(part["text"].as_str().or(part["content"].as_str()).unwrap_or_default());
+    }
+
+    fn begins(&self, whole: &Answer) -> bool {
+        whole.text.starts_with(&self.text) && whole.reasoning.starts_with(&self.reasoning)
+    }
 }
 
 /// What became of it.
@@ -48,6 +69,13 @@ impl Question {
         let model = models
             .choose_weighted(random, |model| model.weight)
             .expect("there are models and their weights are not 0");
+        match &model.answers {
+            Answers::Repeating(repeating) => Question::repeating(random, model.id, repeating, number),
+            Answers::Recorded { prompts, .. } => Question::recorded(random, model.id, prompts),
+        }
+    }
+
+    fn repeating(random: &mut StdRng, model: &'static str, of: &Repeating, number: u64) -> Question {
         let long = random.random_ratio(1, 4);
         let bytes = random.random_range(4..=if long { LONG_BYTES } else { SHORT_BYTES });
         // No two prompts are alike, so an answer of somebody else's is found out.
@@ -58,27 +86,40 @@ impl Question {
                 prompt.push(' ');
             }
         }
-        let whole = prompt.repeat(model.repeat);
+        let whole = prompt.repeat(of.repeat);
         let cut = random.random_ratio(1, 5);
         let tokens = if cut { random.random_range(1..=whole.len()) } else { whole.len() + END_TOKENS };
-        let streamed = random.random_ratio(3, 4);
-        let leaves = streamed && random.random_ratio(1, 8);
+        let (streamed, leave_after) = stay(random);
         Question {
-            model: model.id,
-            expected: whole[..tokens.min(whole.len())].to_owned(),
-            prompt,
+            model,
+            path: "/v1/completions",
+            body: json!({
+                "model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": streamed,
+            }),
+            expected: Answer { text: whole[..tokens.min(whole.len())].to_owned(), ..Answer::default() },
             finish_reason: if cut { "length" } else { "stop" },
-            max_tokens: tokens,
             streamed,
-            leave_after: leaves.then(|| random.random_range(0..20)),
+            leave_after,
         }
     }
 
-    fn body(&self) -> Value {
-        json!({
-            "model": self.model, "prompt": self.prompt, "max_tokens": self.max_tokens,
-            "temperature": 0, "stream": self.streamed,
-        })
+    fn recorded(random: &mut StdRng, model: &'static str, prompts: &[Prompt]) -> Question {
+        let prompt = prompts.choose(random).expect("the reference has prompts");
+        let (streamed, leave_after) = stay(random);
+        let mut body = prompt.request();
+        body["stream"] = streamed.into();
+        Question {
+            model,
+            path: "/v1/chat/completions",
+            body,
+            expected: Answer {
+                reasoning: prompt.reasoning.clone().unwrap_or_default(),
+                text: prompt.content.clone().unwrap_or_default(),
+            },
+            finish_reason: "stop",
+            streamed,
+            leave_after,
+        }
     }
 
     pub async fn ask(&self, http: &reqwest::Client, url: &str) -> Outcome {
@@ -87,7 +128,7 @@ impl Question {
     }
 
     async fn send(&self, http: &reqwest::Client, url: &str) -> Outcome {
-        let sent = http.post(format!("{url}/v1/completions")).json(&self.body()).send().await;
+        let sent = http.post(format!("{url}{}", self.path)).json(&self.body).send().await;
         let response = match sent {
             Ok(response) => response,
             Err(error) => return self.broken(&format!("no answer at all: {error:?}")),
@@ -113,17 +154,20 @@ impl Question {
             return self.refused(200, &reply);
         }
         let choice = &reply["choices"][0];
-        self.finished(choice["text"].as_str().unwrap_or_default(), &choice["finish_reason"])
+        let mut answer = Answer::default();
+        answer.push(choice);
+        self.finished(&answer, &choice["finish_reason"])
     }
 
     async fn read(&self, response: reqwest::Response) -> Outcome {
         let mut pieces = response.bytes_stream();
-        let (mut buffer, mut text, mut finish, mut seen) = (Vec::new(), String::new(), Value::Null, 0);
+        let (mut buffer, mut answer, mut finish, mut seen) = (Vec::new(), Answer::default(), Value::Null, 0);
         while let Some(piece) = pieces.next().await {
             match piece {
                 Ok(piece) => buffer.extend_from_slice(&piece),
                 Err(error) => {
-                    return self.broken(&format!("the stream is cut after {} bytes: {error:?}", text.len()));
+                    let bytes = answer.text.len();
+                    return self.broken(&format!("the stream is cut after {bytes} bytes: {error:?}"));
                 }
             }
             while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
@@ -131,7 +175,7 @@ impl Question {
                 let line = String::from_utf8_lossy(&line);
                 let Some(data) = line.trim_end().strip_prefix("data: ") else { continue };
                 if data == "[DONE]" {
-                    return self.finished(&text, &finish);
+                    return self.finished(&answer, &finish);
                 }
                 let Ok(event) = serde_json::from_str::<Value>(data) else {
                     return self.broken(&format!("an event that is no JSON: {data:?}"));
@@ -141,12 +185,12 @@ impl Question {
                     return self.refused(200, &event);
                 }
                 let choice = &event["choices"][0];
-                text.push_str(choice["text"].as_str().unwrap_or_default());
+                answer.push(choice);
                 if !choice["finish_reason"].is_null() {
                     finish = choice["finish_reason"].clone();
                 }
-                if !self.expected.starts_with(&text) {
-                    return self.broken(&format!("a wrong token: {text:?}"));
+                if !answer.begins(&self.expected) {
+                    return self.broken(&format!("a wrong token: {answer:?}"));
                 }
                 seen += 1;
                 if self.leave_after.is_some_and(|pieces| seen > pieces) {
@@ -154,12 +198,12 @@ impl Question {
                 }
             }
         }
-        self.broken(&format!("the stream ends without [DONE] and without an error after {text:?}"))
+        self.broken(&format!("the stream ends without [DONE] and without an error after {answer:?}"))
     }
 
-    fn finished(&self, text: &str, finish_reason: &Value) -> Outcome {
-        if text != self.expected {
-            return self.broken(&format!("a wrong answer: {text:?}"));
+    fn finished(&self, answer: &Answer, finish_reason: &Value) -> Outcome {
+        if *answer != self.expected {
+            return self.broken(&format!("a wrong answer: {answer:?}, not {:?}", self.expected));
         }
         if finish_reason != self.finish_reason {
             return self.broken(&format!("finish_reason is {finish_reason}, not {}", self.finish_reason));
@@ -181,6 +225,13 @@ impl Question {
 
     fn broken(&self, why: &str) -> Outcome {
         let kind = if self.streamed { "streamed" } else { "whole" };
-        Outcome::Broken(format!("{} ({kind}, {} tokens at most): {why}", self.model, self.max_tokens))
+        Outcome::Broken(format!("{} ({kind}, {} tokens at most): {why}", self.model, self.body["max_tokens"]))
     }
+}
+
+/// Whether it is streamed, and after how many pieces the client goes away, if it does.
+fn stay(random: &mut StdRng) -> (bool, Option<usize>) {
+    let streamed = random.random_ratio(3, 4);
+    let leaves = streamed && random.random_ratio(1, 8);
+    (streamed, leaves.then(|| random.random_range(0..20)))
 }

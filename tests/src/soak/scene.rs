@@ -2,22 +2,22 @@
 
 use std::path::PathBuf;
 
-use engine_testkit::build::install_engine;
+use engine_testkit::build::{engine_dir, engines_dir, install_engine};
 use serde_json::{Value, json};
 
 use crate::process::{self, Usage};
-use crate::soak::models::{Misdeed, SIMULATED_DEVICE, SoakModel};
+use crate::soak::models::{Misdeed, SIMULATED_DEVICE, SoakEngine, SoakModel};
 use crate::soak::watch::Held;
 use crate::system::NodeSpec;
 use crate::{System, until};
 
 /// Lines of a node's log that are shown with a failure.
 const TAIL_LINES: usize = 40;
-pub const ENGINE: &str = "fault";
 pub const FIRST_VERSION: &str = "0.1.0";
 
 pub struct Scene {
     pub system: System,
+    pub engine: SoakEngine,
     pub models: Vec<SoakModel>,
     nodes: usize,
     pub engines_dir: PathBuf,
@@ -25,14 +25,20 @@ pub struct Scene {
 }
 
 impl Scene {
-    pub async fn start(models: Vec<SoakModel>, nodes: usize) -> Scene {
+    pub async fn start(engine: SoakEngine, models: Vec<SoakModel>, nodes: usize) -> Scene {
         let repos = models.iter().map(SoakModel::repo).collect();
         let system = System::without_node(repos).await;
-        let engines_dir = system.dir().join("engines");
-        install_engine(ENGINE, FIRST_VERSION, &engines_dir).expect("the engine can be installed");
+        let engines_dir = if engine == SoakEngine::Fault {
+            let dir = system.dir().join("engines");
+            install_engine(engine.id(), FIRST_VERSION, &dir).expect("the engine can be installed");
+            dir
+        } else {
+            engine_dir(engine.id());
+            engines_dir()
+        };
         let misdeeds_dir = system.dir().join("misdeeds");
         std::fs::create_dir_all(&misdeeds_dir).expect("the run's folder is writable");
-        let mut scene = Scene { system, models, nodes, engines_dir, misdeeds_dir };
+        let mut scene = Scene { system, engine, models, nodes, engines_dir, misdeeds_dir };
         for model in &scene.models {
             for misdeed in Misdeed::ALL {
                 // Served already: nothing happens before it is asked for.
