@@ -146,11 +146,14 @@ impl Model for FaultModel {
     }
 
     fn embeddings(&self) -> Option<EmbeddingSpec> {
-        Some(EmbeddingSpec { size: 1, only: false, whole: false })
+        Some(EmbeddingSpec { size: 2, only: false, whole: false })
     }
 
-    fn embed(&mut self, _slot: Slot, out: &mut [f32]) -> Result<(), Status> {
-        out.fill(1.0);
+    /// A direction that every token turns further, by an angle of its own.
+    fn embed(&mut self, slot: Slot, out: &mut [f32]) -> Result<(), Status> {
+        let turn = |angle: f32, id: &u32| (angle * 1.7 + *id as f32 + 1.0) % std::f32::consts::TAU;
+        let angle = self.slots[slot.index()].tokens.iter().fold(0.0, turn);
+        out.copy_from_slice(&[angle.cos(), angle.sin()]);
         Ok(())
     }
 
