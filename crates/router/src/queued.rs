@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use http::{HeaderName, HeaderValue};
+
+use crate::error::Failure;
 
 /// Requests for the model that were ahead of it when it came.
 pub const POSITION: HeaderName = HeaderName::from_static("x-queue-position");
@@ -46,10 +48,11 @@ impl Queued {
         self.waited_ms.fetch_max(milliseconds(waited), Ordering::Relaxed);
     }
 
-    /// Puts the headers on an answer, if anything waited for it at all.
-    pub fn stamp(&self, response: &mut Response) {
+    /// What `answer` comes to, with the headers on it if anything waited for it at all.
+    pub async fn stamped(&self, answer: impl Future<Output = Result<Response, Failure>>) -> Response {
+        let mut response = answer.await.into_response();
         if !self.came.load(Ordering::Relaxed) {
-            return;
+            return response;
         }
         let waited = match self.waiting.load(Ordering::Relaxed) {
             0 => self.waited_ms.load(Ordering::Relaxed),
@@ -58,6 +61,7 @@ impl Queued {
         let headers = response.headers_mut();
         headers.insert(POSITION, HeaderValue::from(self.position.load(Ordering::Relaxed)));
         headers.insert(WAIT_MS, HeaderValue::from(waited));
+        response
     }
 }
 

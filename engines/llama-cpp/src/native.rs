@@ -1,11 +1,12 @@
 //! llama.cpp behind safe functions: the one place with unsafe code.
 //!
 //! C++ exceptions do not leave llama.cpp's C functions that load and make contexts; those of the tokenizer, which meets text
-//! of strangers, stop in `guard.cpp`. Any other ends the process, as GGML's aborts always do. That is why this runs in a
+//! of strangers, and of a pass stop in `guard.cpp`. Any other ends the process, as GGML's aborts always do. That is why this runs in a
 //! worker: the node survives, and finds the reason in the last lines.
 
 mod context;
 mod file;
+mod guard;
 mod model;
 mod processor;
 mod say;

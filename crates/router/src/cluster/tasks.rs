@@ -1,20 +1,30 @@
 //! What a model can be asked for, told before anything is loaded for it.
 
+use std::sync::Arc;
+
 use admin_api::ModelTask;
 use model_manifest::Format;
 use node_api::{EngineSummary, ModelState};
 
-use super::{Cluster, Inner, Node, Registered};
+use super::{Cluster, Inner, Node, Registered, unknown_model};
 use crate::error::Failure;
 
 /// The capability in an engine's manifest.
 const EMBEDDINGS: &str = "embeddings";
 
 impl Cluster {
+    /// The model that a request names, for what the request asks of it.
+    ///
     /// # Errors
-    /// 400 for a task that the model, or the engine that runs it, does not do. What no node is ready to say is left to the
-    /// node that gets the request.
-    pub fn check_task(&self, model: &Registered, task: ModelTask) -> Result<(), Failure> {
+    /// 404 for a model that is not registered. 400 for a task that the model, or the engine that runs it, does not do. What no
+    /// node is ready to say is left to the node that gets the request.
+    pub fn model_for(&self, id: &str, task: ModelTask) -> Result<Arc<Registered>, Failure> {
+        let model = self.model(id).ok_or_else(|| unknown_model(id))?;
+        self.check_task(&model, task)?;
+        Ok(model)
+    }
+
+    fn check_task(&self, model: &Registered, task: ModelTask) -> Result<(), Failure> {
         let id = &model.manifest.id;
         let refused = |code: &str, message: String| Err(Failure::bad_request(code, message).param("model"));
         match task {

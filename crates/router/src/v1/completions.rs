@@ -22,7 +22,6 @@ use super::named::by_field;
 use super::sequence::{Caller, Choice, Common, node_request, run};
 use crate::app::App;
 use crate::body::read_json;
-use crate::cluster::unknown_model;
 use crate::error::Failure;
 use crate::queued::Queued;
 use crate::sse;
@@ -48,17 +47,14 @@ use crate::sse;
 )]
 pub async fn complete(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     let queued = Arc::new(Queued::new());
-    let mut response = answer(&app, request, &queued).await.into_response();
-    queued.stamp(&mut response);
-    response
+    queued.stamped(answer(&app, request, &queued)).await
 }
 
 async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) -> Result<Response, Failure> {
     let caller = Caller::admit(app, &request)?;
     let request: CompletionRequest = read_json(request, app.config.limits.body_bytes_max).await?;
     let parameters = request.checked()?;
-    let model = app.cluster.model(&parameters.model).ok_or_else(|| unknown_model(&parameters.model))?;
-    app.cluster.check_task(&model, ModelTask::Generate)?;
+    let model = app.cluster.model_for(&parameters.model, ModelTask::Generate)?;
     tracing::info!(
         model = parameters.model,
         user = parameters.user,

@@ -21,7 +21,7 @@ use super::named::by_field;
 use super::sequence::Caller;
 use crate::app::App;
 use crate::body::read_json;
-use crate::cluster::{Registered, unknown_model};
+use crate::cluster::Registered;
 use crate::error::{Failure, Retry};
 use crate::generate::{Step, generate};
 use crate::metrics::Answer;
@@ -51,17 +51,14 @@ const IN_FLIGHT_MAX: usize = 32;
 )]
 pub async fn embed(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     let queued = Arc::new(Queued::new());
-    let mut response = answer(&app, request, &queued).await.into_response();
-    queued.stamp(&mut response);
-    response
+    queued.stamped(answer(&app, request, &queued)).await
 }
 
 async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) -> Result<Response, Failure> {
     let caller = Caller::admit(app, &request)?;
     let request: EmbeddingRequest = read_json(request, app.config.limits.body_bytes_max).await?;
     let parameters = request.checked()?;
-    let model = app.cluster.model(&parameters.model).ok_or_else(|| unknown_model(&parameters.model))?;
-    app.cluster.check_task(&model, ModelTask::Embed)?;
+    let model = app.cluster.model_for(&parameters.model, ModelTask::Embed)?;
     let count = parameters.inputs.len();
     tracing::info!(model = parameters.model, user = parameters.user, inputs = count, "embeddings");
 

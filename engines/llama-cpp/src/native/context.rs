@@ -1,7 +1,7 @@
 //! A context of llama.cpp: its KV, its threads, and the pass of a batch through the model.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -10,22 +10,11 @@ use std::time::{Duration, Instant};
 use engine_sdk::{Batch, Logits, Progress, Status, reason};
 use llama_cpp_sys_2 as sys;
 
+use super::guard::{guarded, llmr_llama_decode};
 use super::model::LoadedModel;
 use super::say;
 use crate::embedding::Pooled;
 use crate::options::KvFormat;
-
-// guard.cpp.
-unsafe extern "C" {
-    fn llmr_llama_decode(
-        context: *mut sys::llama_context,
-        batch: *const sys::llama_batch,
-        code: *mut i32,
-        words: *mut c_char,
-        words_bytes: usize,
-    ) -> bool;
-}
-const _: () = assert!(size_of::<sys::llama_batch>() == 7 * size_of::<usize>(), "guard.cpp repeats it");
 
 /// Tokens that pass through the graph at once; more save no time on any device we know of.
 pub(crate) const PASS_TOKENS_MAX: u32 = 512;
@@ -183,22 +172,14 @@ impl Context {
         self.watch.reported.set(Instant::now());
         self.watch.progress.set((&raw mut *progress).cast());
         say::take_error();
-        let (given, mut code, mut words) = (self.rows.as_batch(), 0, [0u8; 256]);
-        // SAFETY: the arrays have as many entries as is said and live until the call returns; positions follow on what the KV
-        // has, by the SDK's scheduler.
-        let done = unsafe {
-            let room = words.len();
-            llmr_llama_decode(
-                self.raw.as_ptr(),
-                &raw const given,
-                &raw mut code,
-                words.as_mut_ptr().cast(),
-                room,
-            )
-        };
+        let (given, mut code) = (self.rows.as_batch(), 0);
+        let done = guarded(|words, room| {
+            // SAFETY: the arrays have as many entries as is said and live until the call returns; positions follow on what the
+            // KV has, by the SDK's scheduler.
+            unsafe { llmr_llama_decode(self.raw.as_ptr(), &raw const given, &raw mut code, words, room) }
+        });
         self.watch.progress.set(null_mut());
-        if !done {
-            let words = CStr::from_bytes_until_nul(&words).unwrap_or_default().to_string_lossy();
+        if let Err(words) = done {
             let message = format!("llama.cpp throws while it decodes {tokens} tokens: {words}");
             return Err(DecodeError::Ended(Status::internal(reason::INTERNAL, message)));
         }

@@ -1,28 +1,14 @@
 //! The weights and the vocabulary of a model.
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 
 use engine_sdk::{Progress, Status, reason};
 use llama_cpp_sys_2 as sys;
 
+use super::guard::{guarded, llmr_llama_tokenize};
 use super::{accelerator, c_path, say, start, text};
-
-// guard.cpp.
-unsafe extern "C" {
-    fn llmr_llama_tokenize(
-        vocabulary: *const sys::llama_vocab,
-        text: *const c_char,
-        bytes: i32,
-        ids: *mut sys::llama_token,
-        room: i32,
-        with_around: bool,
-        count: *mut i32,
-        words: *mut c_char,
-        words_bytes: usize,
-    ) -> bool;
-}
 
 /// How weights come into memory.
 #[derive(Debug, Clone)]
@@ -210,29 +196,27 @@ impl LoadedModel {
         };
         let length = i32::try_from(text.len()).map_err(|_| refused(""))?;
         let mut ids = vec![0i32; text.len() + 1];
-        let mut words = [0u8; 256];
         loop {
             let room = i32::try_from(ids.len()).map_err(|_| refused(""))?;
             let mut count = 0;
-            // SAFETY: the text has `length` bytes, the lists have as many places as is said, and the vocabulary lives as long
-            // as the model.
-            let done = unsafe {
-                llmr_llama_tokenize(
-                    self.vocabulary(),
-                    text.as_ptr().cast(),
-                    length,
-                    ids.as_mut_ptr(),
-                    room,
-                    with_around,
-                    &raw mut count,
-                    words.as_mut_ptr().cast(),
-                    words.len(),
-                )
-            };
-            if !done {
-                let words = CStr::from_bytes_until_nul(&words).unwrap_or_default().to_string_lossy();
-                return Err(refused(&format!(": it throws {words}")));
-            }
+            guarded(|words, words_bytes| {
+                // SAFETY: the text has `length` bytes, the lists have as many places as is said, and the vocabulary lives as
+                // long as the model.
+                unsafe {
+                    llmr_llama_tokenize(
+                        self.vocabulary(),
+                        text.as_ptr().cast(),
+                        length,
+                        ids.as_mut_ptr(),
+                        room,
+                        with_around,
+                        &raw mut count,
+                        words,
+                        words_bytes,
+                    )
+                }
+            })
+            .map_err(|words| refused(&format!(": it throws {words}")))?;
             match usize::try_from(count) {
                 Ok(count) => return Ok(ids[..count].iter().map(|id| id.cast_unsigned()).collect()),
                 Err(_) if count == i32::MIN => return Err(refused("")),
