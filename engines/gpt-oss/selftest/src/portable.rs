@@ -56,17 +56,20 @@ pub fn speed(device: &str, report: &mut Report) -> Result<()> {
                         "share": measured.share(row) })
             })
             .collect();
+        let token = measured.token;
         let figures = json!({
             "read_gigabytes_a_second": measured.gigabytes_a_second, "gigaflops": measured.gigaflops,
-            "dispatches_a_token": measured.dispatches, "encode_microseconds": measured.encode_seconds * 1e6,
+            "dispatches_a_token": token.dispatches, "encode_microseconds": token.encode_seconds() * 1e6,
+            "submit_microseconds": token.submitting_seconds * 1e6,
+            "bytes_a_token": token.bytes, "bytes_a_token_min": token.bytes_min,
             "kernels": rows,
         });
         let found = format!(
             "reads {:.1} GB/s, {:.0} GFLOP/s; {} launches a token of 24 layers, {:.0} µs to encode",
             measured.gigabytes_a_second,
             measured.gigaflops,
-            measured.dispatches,
-            measured.encode_seconds * 1e6
+            token.dispatches,
+            token.encode_seconds() * 1e6
         );
         Ok((found, figures))
     });

@@ -7,6 +7,9 @@ struct Arguments {
     // Words of the binding before the tensor, here and below.
     embedding_base: u32,
     vocabulary: u32,
+    // Rows of the embedding that are bound: the first, and how many.
+    first: u32,
+    rows: u32,
 }
 
 // A token of the step that is not known yet: what the pass before chose with the draw in the other bits.
@@ -28,7 +31,11 @@ fn embed(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
         // Where nothing could be chosen there is no token, and nobody looks at what comes of it.
         token = min(answers[(token & ~CHOSEN) * ANSWER_WORDS + 1u], a.vocabulary - 1u);
     }
-    let row = a.embedding_base + token * words;
+    // One before the first of them is beyond the last, too.
+    if token - a.first >= a.rows {
+        return;
+    }
+    let row = a.embedding_base + (token - a.first) * words;
     for (var i = tid; i < words; i += 64u) {
         let word = embedding[row + i];
         x[group.x * a.hidden + 2u * i] = low(word);

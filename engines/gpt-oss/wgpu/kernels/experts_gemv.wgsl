@@ -15,6 +15,9 @@ struct Arguments {
     bias_base: u32,
     limit: f32,
     alpha: f32,
+    // Experts that are bound: the first, and how many.
+    expert_first: u32,
+    experts: u32,
 }
 
 // (pairs): see route.
@@ -38,7 +41,12 @@ var<workgroup> results: array<f32, ROWS>;
 @compute @workgroup_size(64)
 fn experts_gemv(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) tid: u32) {
     let pair = group.y;
-    let first = numbers[pair] * a.rows + group.x * ROWS;
+    // One before the first of them is beyond the last, too.
+    let expert = numbers[pair] - a.expert_first;
+    if expert >= a.experts {
+        return;
+    }
+    let first = expert * a.rows + group.x * ROWS;
     let words = a.columns / 8u;
     var origin = pair;
     if UP {

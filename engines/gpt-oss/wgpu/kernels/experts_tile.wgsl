@@ -10,6 +10,8 @@ struct Arguments {
     bias_base: u32,
     limit: f32,
     alpha: f32,
+    expert_first: u32,
+    experts: u32,
     // See experts_sort.
     tokens_max: u32,
 }
@@ -32,13 +34,14 @@ var<workgroup> inputs: array<f32, 32 * 33>;
 // and up, of two pairs.
 @compute @workgroup_size(256)
 fn experts_tile(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) tid: u32) {
+    // Among those that are bound.
     let expert = group.z;
-    let count = counts[expert];
+    let count = counts[a.expert_first + expert];
     let pair_first = group.y * 32u;
     if pair_first >= count {
         return;
     }
-    let list = expert * a.tokens_max;
+    let list = (a.expert_first + expert) * a.tokens_max;
     let row_first = group.x * 64u;
     let tx = tid % 16u;
     let ty = tid / 16u;

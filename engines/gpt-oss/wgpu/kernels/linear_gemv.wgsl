@@ -1,4 +1,5 @@
-// out (tokens, rows) = t (tokens, columns) times weight (rows, columns), plus bias, for up to TOKENS tokens.
+// out (tokens, rows) = t (tokens, columns) times weight (rows, columns), plus bias, for up to TOKENS tokens. A matrix
+// can be cut into pieces of rows, each with a launch of its own.
 //
 // Bound by reading the weights once: a workgroup reads four rows, neighbouring threads neighbouring words.
 
@@ -14,6 +15,9 @@ struct Arguments {
     bias_base: u32,
     // Workgroups along x.
     stride: u32,
+    // Where these rows begin in out, and how many it has of each token.
+    first: u32,
+    out_rows: u32,
 }
 
 @group(0) @binding(0) var<storage, read> weight: array<u32>;
@@ -60,7 +64,7 @@ fn linear_gemv(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     for (var i = 0u; i < sum_slots(64u); i++) {
         sum += partial[tid * 64u + i];
     }
-    let at = token * a.rows + row;
+    let at = token * a.out_rows + a.first + row;
     if a.has_bias != 0u {
         sum += half_of(bias[a.bias_base + row / 2u], row);
     }

@@ -10,6 +10,8 @@ struct Arguments {
     weight_base: u32,
     bias_base: u32,
     stride: u32,
+    first: u32,
+    out_rows: u32,
 }
 
 @group(0) @binding(0) var<storage, read> weight: array<u32>;
@@ -59,7 +61,7 @@ fn linear_tile(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         let row = row_first + tx + 16u * (i % 4u);
         let token = token_first + ty + 16u * (i / 4u);
         if row < a.rows && token < a.tokens {
-            let at = token * a.rows + row;
+            let at = token * a.out_rows + a.first + row;
             var sum = sums[i];
             if a.has_bias != 0u {
                 sum += half_of(bias[a.bias_base + row / 2u], row);

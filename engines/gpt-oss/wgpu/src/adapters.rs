@@ -79,6 +79,9 @@ pub struct Adapter {
     /// Bytes of a buffer, and of what a kernel sees of it, at most. Whoever opens it may ask for less.
     pub buffer_max: u64,
     pub binding_max: u64,
+    /// Bytes of a buffer of weights at most: those of one tensor are in several where they are more. Whoever opens it may ask for
+    /// less.
+    pub weights_max: u64,
     /// Bytes that may be taken of it; none: as many as it gives.
     pub memory_max: Option<u64>,
     /// Threads that run in step: smallest and largest number.
@@ -144,6 +147,7 @@ impl Adapter {
             verdict,
             buffer_max: limits.max_buffer_size,
             binding_max: limits.max_storage_buffer_binding_size,
+            weights_max: u64::MAX,
             memory_max: None,
             subgroup: (info.subgroup_min_size, info.subgroup_max_size),
             form: if features.contains(wgpu::Features::SUBGROUP) { Form::Subgroups } else { Form::Plain },

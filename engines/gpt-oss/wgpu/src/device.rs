@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 use crate::adapters::Adapter;
 use crate::shaders::{self, Form, Shape};
@@ -89,10 +90,23 @@ pub struct Gpu {
     used: u64,
     /// What kernels were given before is given again.
     groups: HashMap<(&'static str, Vec<Slice>), wgpu::BindGroup>,
+    /// What was launched at each place of a pass before: mostly the same again, which is then not looked up.
+    places: Vec<Bound>,
+    /// What the processor took to hand work to the driver, ever.
+    submitting: Duration,
     /// What the device said outside of any call.
     trouble: Arc<Mutex<Option<DeviceError>>>,
     /// What was read back into before.
     spare: Vec<wgpu::Buffer>,
+}
+
+/// A kernel with what it is given.
+#[derive(Debug)]
+struct Bound {
+    kernel: &'static str,
+    bindings: Vec<Slice>,
+    pipeline: wgpu::ComputePipeline,
+    group: wgpu::BindGroup,
 }
 
 /// Words that are on their way back from the device.
@@ -179,6 +193,8 @@ impl Gpu {
             memory: Vec::new(),
             used: 0,
             groups: HashMap::new(),
+            places: Vec::new(),
+            submitting: Duration::ZERO,
             trouble,
             spare: Vec::new(),
         })
@@ -201,6 +217,11 @@ impl Gpu {
     /// Bytes that were allocated.
     pub fn used(&self) -> u64 {
         self.used
+    }
+
+    /// Buffers that they are in.
+    pub fn buffers(&self) -> usize {
+        self.memory.len()
     }
 
     /// Bytes of a buffer at most, all of which a kernel can see.
@@ -261,6 +282,7 @@ impl Gpu {
     pub fn upload(&mut self, to: Memory, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         assert!(offset.is_multiple_of(WORD_BYTES), "an upload to a broken word");
         assert!(offset + bytes.len() as u64 <= to.bytes, "an upload behind the end of a buffer");
+        let begun = Instant::now();
         for (n, piece) in bytes.chunks(UPLOAD_BYTES).enumerate() {
             let at = offset + (n * UPLOAD_BYTES) as u64;
             let whole = piece.len() / 4 * 4;
@@ -276,6 +298,7 @@ impl Gpu {
                 self.wait()?;
             }
         }
+        self.submitting += begun.elapsed();
         self.check()
     }
 
@@ -288,8 +311,21 @@ impl Gpu {
     /// For a kernel that there is not.
     pub fn run(&mut self, launches: &[Launch]) -> Result<(), DeviceError> {
         let encoder = self.encode(launches)?;
-        self.queue.submit([encoder.finish()]);
+        let _ = self.submit(encoder);
         self.check()
+    }
+
+    /// What the processor took to hand work to the driver, since the device was opened.
+    pub(crate) fn submitting(&self) -> Duration {
+        self.submitting
+    }
+
+    fn submit(&mut self, encoder: wgpu::CommandEncoder) -> wgpu::SubmissionIndex {
+        let recorded = encoder.finish();
+        let begun = Instant::now();
+        let submitted = self.queue.submit([recorded]);
+        self.submitting += begun.elapsed();
+        submitted
     }
 
     /// As [`Gpu::run`], and begins to read the first words of a buffer behind it.
@@ -310,40 +346,54 @@ impl Gpu {
         self.check()?;
         let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        let mut last = "";
-        for launch in launches {
-            let pipeline = &self.pipelines[launch.kernel];
+        let (mut last, mut arguments) = ("", Vec::new());
+        for (place, launch) in launches.iter().enumerate() {
+            let before = self.places.get(place);
+            if before.is_none_or(|b| b.kernel != launch.kernel || b.bindings != launch.bindings) {
+                let bound = self.bind(launch);
+                match self.places.get_mut(place) {
+                    Some(before) => *before = bound,
+                    None => self.places.push(bound),
+                }
+            }
+            let Bound { pipeline, group, .. } = &self.places[place];
             if launch.kernel != last {
                 pass.set_pipeline(pipeline);
                 last = launch.kernel;
             }
-            let key = (launch.kernel, launch.bindings.clone());
-            let group = self.groups.entry(key).or_insert_with(|| {
-                let entries: Vec<_> = (0u32..)
-                    .zip(&launch.bindings)
-                    .map(|(binding, slice)| wgpu::BindGroupEntry {
-                        binding,
-                        resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                            buffer: &self.memory[slice.memory.number],
-                            offset: slice.offset,
-                            size: wgpu::BufferSize::new(slice.bytes),
-                        }),
-                    })
-                    .collect();
-                self.device.create_bind_group(&wgpu::BindGroupDescriptor {
-                    label: Some(launch.kernel),
-                    layout: &pipeline.get_bind_group_layout(0),
-                    entries: &entries,
-                })
-            });
-            pass.set_bind_group(0, &*group, &[]);
-            let arguments: Vec<u8> = launch.arguments.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            pass.set_bind_group(0, group, &[]);
+            arguments.clear();
+            arguments.extend(launch.arguments.iter().flat_map(|word| word.to_ne_bytes()));
             pass.set_immediates(0, &arguments);
             let [x, y, z] = launch.grid;
             pass.dispatch_workgroups(x, y, z);
         }
         drop(pass);
         Ok(encoder)
+    }
+
+    fn bind(&mut self, launch: &Launch) -> Bound {
+        let Launch { kernel, ref bindings, .. } = *launch;
+        let pipeline = self.pipelines[kernel].clone();
+        let group = self.groups.entry((kernel, bindings.clone())).or_insert_with(|| {
+            let entries: Vec<_> = (0u32..)
+                .zip(bindings)
+                .map(|(binding, slice)| wgpu::BindGroupEntry {
+                    binding,
+                    resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                        buffer: &self.memory[slice.memory.number],
+                        offset: slice.offset,
+                        size: wgpu::BufferSize::new(slice.bytes),
+                    }),
+                })
+                .collect();
+            self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+                label: Some(kernel),
+                layout: &pipeline.get_bind_group_layout(0),
+                entries: &entries,
+            })
+        });
+        Bound { kernel, bindings: bindings.clone(), group: group.clone(), pipeline }
     }
 
     /// Submits what is encoded, and a copy of words of a buffer to where the host can read them.
@@ -364,7 +414,7 @@ impl Gpu {
             }
         };
         encoder.copy_buffer_to_buffer(&self.memory[from.number], begin, &buffer, 0, bytes);
-        let submitted = self.queue.submit([encoder.finish()]);
+        let submitted = self.submit(encoder);
         let (told, mapped) = mpsc::channel();
         buffer.map_async(wgpu::MapMode::Read, 0..bytes, move |result| {
             // Nobody listens any more only when waiting failed, which is told instead.

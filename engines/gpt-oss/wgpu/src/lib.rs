@@ -21,5 +21,5 @@ pub mod testing;
 
 pub use adapters::{Adapter, Api, Verdict};
 pub use device::{DeviceError, Gpu};
-pub use model::{LoadError, Span, Table, WgpuModel};
+pub use model::{Encoding, LoadError, Span, Table, WgpuModel};
 pub use plan::{BLOCK_TOKENS, Bounds, KvGroups, Needs};

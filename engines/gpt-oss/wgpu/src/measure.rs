@@ -13,7 +13,7 @@ use crate::adapters::{Adapter, Verdict};
 use crate::device::{DeviceError, Launch};
 use crate::model::{LoadError, Span, Table, WgpuModel};
 use crate::ops::{peak, word};
-use crate::plan::{BLOCK_TOKENS, Bounds, KvGroups, LayerWeights};
+use crate::plan::{BLOCK_TOKENS, Bounds, EndWeights, Extent, KvGroups, LayerWeights};
 
 /// `config.json` of gpt-oss-20b, as far as shapes go.
 const PUBLISHED: &str = r#"{
@@ -69,10 +69,29 @@ pub struct Measured {
     pub gigabytes_a_second: f64,
     pub gigaflops: f64,
     pub rows: Vec<Row>,
-    /// Launches of a token alone in the published model, the choosing of it included.
+    pub token: Token,
+}
+
+/// A token alone in the published model, the choosing of it included.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Token {
     pub dispatches: usize,
-    /// What the processor takes to bring these launches on their way.
-    pub encode_seconds: f64,
+    /// What the processor takes to make and record these launches, and to hand them to the driver.
+    pub recording_seconds: f64,
+    pub submitting_seconds: f64,
+    /// What kernels read and write, each number once a launch, behind so many positions; and the weights, keys and values
+    /// among it, which nothing can do without.
+    pub bytes: u64,
+    pub bytes_min: u64,
+}
+
+/// Positions before the token whose bytes are counted.
+pub const COUNTED_CONTEXT: usize = 1024;
+
+impl Token {
+    pub fn encode_seconds(&self) -> f64 {
+        self.recording_seconds + self.submitting_seconds
+    }
 }
 
 impl Measured {
@@ -103,26 +122,73 @@ pub fn measure(adapter: &Adapter) -> Result<Measured, DeviceError> {
     let mut rows = bench.rows(1)?;
     rows.extend(bench.rows(PROMPT_TOKENS[is_small])?);
     drop(bench);
-    let (dispatches, encode_seconds) = encode(adapter)?;
-    Ok(Measured { gigabytes_a_second, gigaflops, rows, dispatches, encode_seconds })
+    Ok(Measured { gigabytes_a_second, gigaflops, rows, token: token(adapter)? })
 }
 
-/// Launches of a token alone, and the seconds that the processor takes for them: all layers of gpt-oss-20b, of small width,
-/// which makes no difference to it.
+/// A token alone: all layers of gpt-oss-20b, for the processor's time of small width, which makes no difference to it.
 ///
 /// # Errors
 /// Of the device.
-pub fn encode(adapter: &Adapter) -> Result<(usize, f64), DeviceError> {
+pub fn token(adapter: &Adapter) -> Result<Token, DeviceError> {
     let mut config = published();
     (config.hidden, config.intermediate, config.heads, config.kv_heads) = (32, 32, 8, 1);
     (config.experts, config.vocabulary) = (4, 2048);
     let mut bench = Bench::new(adapter.clone(), config, BLOCK_TOKENS, 1)?;
-    let mut seconds = Vec::new();
+    let (mut recording, mut submitting) = (Vec::new(), Vec::new());
     for _ in 0..ENCODED {
         bench.step(1)?;
-        seconds.push(bench.model.encoding().as_secs_f64());
+        let encoding = bench.model.encoding();
+        recording.push(encoding.recording.as_secs_f64());
+        submitting.push(encoding.submitting.as_secs_f64());
     }
-    Ok((bench.model.dispatches(), median(&mut seconds)))
+    let (bytes, bytes_min) = traffic(&published(), bench.model.last_step());
+    Ok(Token {
+        dispatches: bench.model.dispatches(),
+        recording_seconds: median(&mut recording),
+        submitting_seconds: median(&mut submitting),
+        bytes,
+        bytes_min,
+    })
+}
+
+/// Bytes of all launches of a token alone, and of the weights, keys and values among them.
+fn traffic(config: &GptOssConfig, launches: &[Launch]) -> (u64, u64) {
+    // Of each layer, from behind, as launches are named.
+    let seen = |kind: &Attention| match kind {
+        Attention::Sliding => COUNTED_CONTEXT.min(config.sliding_window),
+        Attention::Full => COUNTED_CONTEXT,
+    };
+    let contexts: Vec<usize> = config.layers.iter().rev().map(seen).collect();
+    let (mut bytes, mut layer) = (0, 0);
+    for (name, launch) in named(launches) {
+        let context = contexts.get(layer).copied().unwrap_or(0);
+        bytes += cost(config, context, launch.kernel, &name, 1).0;
+        layer += usize::from(launch.kernel == "rope_kv");
+    }
+    let of = LayerWeights::of(config);
+    let mut layer_bytes = 0;
+    of.each(|_, extent| layer_bytes += extent.bytes());
+    let all = [of.up_blocks, of.up_scales, of.up_bias, of.down_blocks, of.down_scales, of.down_bias];
+    let all: u64 = all.into_iter().map(Extent::bytes).sum();
+    let met = all / config.experts as u64 * config.experts_per_token as u64;
+    let ends = EndWeights::of(config);
+    let weights = ends.embedding.row_bytes
+        + ends.norm.bytes()
+        + ends.head.bytes()
+        + config.layers.len() as u64 * (layer_bytes - all + met);
+    let of_position = 2 * 4 * (config.kv_heads * config.head_dim) as u64;
+    (bytes, weights + contexts.iter().map(|c| *c as u64 * of_position).sum::<u64>())
+}
+
+/// Each launch with its name, from behind: of matrices which one it is, too.
+fn named(launches: &[Launch]) -> impl Iterator<Item = (String, &Launch)> {
+    // The head once, and the others in each layer.
+    let mut matrices = MATRICES[..1].iter().chain(MATRICES[1..].iter().cycle());
+    launches.iter().rev().map(move |launch| {
+        let kernel = launch.kernel;
+        let matrix = if kernel.starts_with("linear") { matrices.next() } else { None };
+        (matrix.map_or_else(|| kernel.to_owned(), |matrix| format!("{kernel} {matrix}")), launch)
+    })
 }
 
 /// Steps whose encoding is measured.
@@ -217,71 +283,64 @@ impl Bench {
         let per_layer = launches.iter().filter(|l| l.kernel == "rope_kv").count().max(1);
         assert_eq!(layers, per_layer, "a pass holds every layer");
         let mut rows: Vec<Row> = Vec::new();
-        let mut linears = 0;
         // From behind: the full layer is the last one.
-        for launch in launches.iter().rev() {
-            let mut name = launch.kernel.to_owned();
-            if name.starts_with("linear") {
-                let Some(matrix) = MATRICES.get(linears) else { continue };
-                name = format!("{name} {matrix}");
-                linears += 1;
-            }
+        for (name, launch) in named(&launches) {
             if rows.iter().any(|row| row.name == name) {
                 continue;
             }
-            let (bytes, operations) = self.cost(launch.kernel, &name, tokens);
+            let (bytes, operations) = cost(self.model.config(), self.context, launch.kernel, &name, tokens);
             let seconds = self.seconds(launch)?;
             rows.push(Row { name, tokens, seconds, bytes, operations });
         }
         rows.reverse();
         Ok(rows)
     }
+}
 
-    /// Bytes that have to be moved at least, and operations.
-    fn cost(&self, kernel: &str, name: &str, tokens: usize) -> (u64, u64) {
-        let config = self.model.config();
-        let GptOssConfig { hidden, intermediate, experts, experts_per_token: chosen, .. } = *config;
-        let GptOssConfig { heads, kv_heads, head_dim, vocabulary, .. } = *config;
-        let (query, kv, pairs) = (config.query_width(), config.kv_width(), tokens * chosen);
-        let weights = LayerWeights::of(config);
-        // Of all experts those that are met; zeros choose the same for each token.
-        let met = |all: u64| all / experts as u64 * chosen as u64;
-        let words = |count: usize| 4 * count as u64;
-        // Positions that the tokens look at, all together, and those that are read.
-        let looked_at: usize = (0..tokens).map(|t| self.context + t).sum();
-        let context = self.context + tokens - 1;
-        let linear = |rows: usize, columns: usize, tokens: usize| {
-            let bytes = (2 * rows * columns) as u64 + words(tokens * (rows + columns));
-            (bytes, 2 * (rows * columns * tokens) as u64)
-        };
-        match kernel {
-            "embed" => (words(tokens * hidden) * 3 / 2, 0),
-            "rmsnorm" => (words(hidden) * 2 + 2 * hidden as u64, 0),
-            "rope_kv" => (2 * words(tokens * (query + 2 * kv)), 0),
-            "attention_decode" | "attention_prefill" => {
-                let bytes = words(context * 2 * kv_heads * head_dim) + 2 * words(tokens * query);
-                (bytes, 4 * (looked_at * heads * head_dim) as u64)
-            }
-            "attention_combine" => (words(tokens * query) * 2, 0),
-            "route" => (words(tokens * (experts + 2 * chosen)), 0),
-            "experts_sort" => (words(2 * pairs), 0),
-            "experts_up_gemv" | "experts_up_tile" => {
-                let bytes = met(weights.up_blocks + weights.up_scales + weights.up_bias);
-                let bytes = bytes + words(tokens * hidden + pairs * intermediate);
-                (bytes, 4 * (pairs * hidden * intermediate) as u64)
-            }
-            "experts_down_gemv" | "experts_down_tile" => {
-                let bytes = met(weights.down_blocks + weights.down_scales + weights.down_bias);
-                let bytes = bytes + words(pairs * (hidden + intermediate));
-                (bytes, 2 * (pairs * hidden * intermediate) as u64)
-            }
-            "experts_combine" => (words(pairs * hidden + 2 * tokens * hidden), 0),
-            _ if kernel.starts_with("sample") => (words(vocabulary), 0),
-            _ if name.ends_with("head") => linear(vocabulary, hidden, 1),
-            _ if name.ends_with("router") => linear(experts, hidden, tokens),
-            _ if name.ends_with("out") => linear(hidden, query, tokens),
-            _ => linear(query + 2 * kv, hidden, tokens),
+/// Bytes that have to be moved at least by a kernel behind so many positions, and operations.
+fn cost(config: &GptOssConfig, before: usize, kernel: &str, name: &str, tokens: usize) -> (u64, u64) {
+    let GptOssConfig { hidden, intermediate, experts, experts_per_token: chosen, .. } = *config;
+    let GptOssConfig { heads, kv_heads, head_dim, vocabulary, .. } = *config;
+    let (query, kv, pairs) = (config.query_width(), config.kv_width(), tokens * chosen);
+    let weights = LayerWeights::of(config);
+    // Of all experts those that are met; zeros choose the same for each token.
+    let met =
+        |all: [Extent; 3]| all.into_iter().map(Extent::bytes).sum::<u64>() / experts as u64 * chosen as u64;
+    let words = |count: usize| 4 * count as u64;
+    // Positions that the tokens look at, all together, and those that are read.
+    let looked_at: usize = (0..tokens).map(|t| before + t).sum();
+    let context = before + tokens - 1;
+    let linear = |rows: usize, columns: usize, tokens: usize| {
+        let bytes = (2 * rows * columns) as u64 + words(tokens * (rows + columns));
+        (bytes, 2 * (rows * columns * tokens) as u64)
+    };
+    match kernel {
+        "embed" => (words(tokens * hidden) * 3 / 2, 0),
+        "rmsnorm" => (words(hidden) * 2 + 2 * hidden as u64, 0),
+        "rope_kv" => (2 * words(tokens * (query + 2 * kv)), 0),
+        "attention_decode" | "attention_prefill" => {
+            let bytes = words(context * 2 * kv_heads * head_dim) + 2 * words(tokens * query);
+            (bytes, 4 * (looked_at * heads * head_dim) as u64)
         }
+        "attention_combine" => (words(tokens * query) * 2, 0),
+        "route" => (words(tokens * (experts + 2 * chosen)), 0),
+        "experts_sort" => (words(2 * pairs), 0),
+        "experts_up_gemv" | "experts_up_tile" => {
+            let bytes = met([weights.up_blocks, weights.up_scales, weights.up_bias]);
+            let bytes = bytes + words(tokens * hidden + pairs * intermediate);
+            (bytes, 4 * (pairs * hidden * intermediate) as u64)
+        }
+        "experts_down_gemv" | "experts_down_tile" => {
+            let bytes = met([weights.down_blocks, weights.down_scales, weights.down_bias]);
+            let bytes = bytes + words(pairs * (hidden + intermediate));
+            (bytes, 2 * (pairs * hidden * intermediate) as u64)
+        }
+        "experts_combine" => (words(pairs * hidden + 2 * tokens * hidden), 0),
+        _ if kernel.starts_with("sample") => (words(vocabulary), 0),
+        _ if name.ends_with("head") => linear(vocabulary, hidden, 1),
+        _ if name.ends_with("router") => linear(experts, hidden, tokens),
+        _ if name.ends_with("out") => linear(hidden, query, tokens),
+        _ => linear(query + 2 * kv, hidden, tokens),
     }
 }
 

@@ -3,6 +3,7 @@
 mod load;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use engine_sdk::{Choice, Draw, Status};
@@ -10,8 +11,7 @@ use gpt_oss_model::GptOssConfig;
 use gpt_oss_model::rope::Rotation;
 
 use crate::device::{DeviceError, Gpu, Launch, Memory, Reading};
-use crate::ops::Tensor;
-use crate::ops::attention::{self, AttentionOf};
+use crate::ops::attention::AttentionOf;
 use crate::ops::embed::Embed;
 use crate::ops::experts::{ExpertMatrix, Experts};
 use crate::ops::linear::Linear;
@@ -19,6 +19,7 @@ use crate::ops::rmsnorm::RmsNorm;
 use crate::ops::rope_kv::RopeKv;
 use crate::ops::route::Route;
 use crate::ops::sample::{Requests, Sample};
+use crate::ops::{Piece, Tensor, Weight};
 use crate::plan::{Bounds, EndWeights, KvGroups, LayerWeights, Workspace};
 use crate::step::Step;
 
@@ -32,8 +33,8 @@ pub struct WgpuModel {
     bounds: Bounds,
     rotation: Rotation,
     groups: KvGroups,
-    layers: Vec<LayerWeights<Memory>>,
-    ends: EndWeights<Memory>,
+    layers: Vec<LayerWeights<Weight>>,
+    ends: EndWeights<Weight>,
     workspace: Workspace<Memory>,
     /// Of each place of a group.
     kv: Vec<Memory>,
@@ -41,8 +42,25 @@ pub struct WgpuModel {
     under_way: VecDeque<(Requests, Reading)>,
     /// Launches of the last pass.
     last: Vec<Launch>,
-    /// What the processor took to make and submit them.
-    encoding: Duration,
+    /// What those before the choosing are made of, and how many they are; none where prompts were read. A step that is like the
+    /// one before launches the same again.
+    body: Option<(Step, usize)>,
+    encoding: Encoding,
+}
+
+/// What the processor took for the launches of a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Encoding {
+    /// To make them, and to record them with their arguments.
+    pub recording: Duration,
+    /// To hand uploads and what is recorded to the driver, which may begin to work meanwhile.
+    pub submitting: Duration,
+}
+
+impl Encoding {
+    pub fn total(self) -> Duration {
+        self.recording + self.submitting
+    }
 }
 
 /// The blocks of one group of one sequence: block `i` holds the positions from `(first + i) * BLOCK_TOKENS` on.
@@ -90,9 +108,9 @@ impl WgpuModel {
         &mut self.gpu
     }
 
-    /// The largest tensor.
+    /// Of the largest tensor, as much as lies together.
     pub(crate) fn largest(&self) -> Memory {
-        self.ends.head
+        self.ends.head.pieces[0].memory
     }
 
     /// Launches of the last step.
@@ -105,7 +123,7 @@ impl WgpuModel {
     }
 
     /// What the processor took to bring the launches of the last step on their way.
-    pub fn encoding(&self) -> Duration {
+    pub fn encoding(&self) -> Encoding {
         self.encoding
     }
 
@@ -203,7 +221,8 @@ impl WgpuModel {
         mut each_layer: impl FnMut(u64, u64) -> Result<(), E>,
     ) -> Result<Option<Reading>, LoadError<E>> {
         let mut begun = Instant::now();
-        let step = Step::of(&self.rotation, self.groups.windows.len(), spans);
+        let submitted = self.gpu.submitting();
+        let mut step = Step::of(&self.rotation, &self.groups.windows, self.config.kv_heads, spans);
         assert!(step.tokens <= self.bounds.batch_tokens_max, "more tokens than the bounds say");
         assert!(spans.len() <= self.bounds.sequences_max, "more sequences than the bounds say");
         assert!(
@@ -211,21 +230,31 @@ impl WgpuModel {
             "a token is beyond the vocabulary"
         );
         self.gpu.upload(self.workspace.step, 0, &step.bytes())?;
+        step.words.clear();
         let reads_prompts = step.tiles.1 > 0;
         let total = self.layers.len() as u64 + 1;
-        self.last.clear();
-        self.encoding = Duration::ZERO;
-        let mut launches = vec![self.embed(&step)];
-        for layer in 0..self.layers.len() {
-            self.layer(&step, layer, &mut launches);
-            if reads_prompts {
-                self.run(&mut launches)?;
-                self.encoding += begun.elapsed();
-                self.gpu.wait()?;
-                each_layer(layer as u64 + 1, total).map_err(LoadError::Stopped)?;
-                begun = Instant::now();
+        let mut encoding = Duration::ZERO;
+        let (mut launches, body) = (std::mem::take(&mut self.last), self.body.take());
+        match body {
+            Some((of, count)) if of == step => launches.truncate(count),
+            _ => {
+                launches.clear();
+                launches.extend(self.embed(&step));
+                for layer in 0..self.layers.len() {
+                    let before = if reads_prompts && layer > 0 { launches.len() } else { 0 };
+                    self.layer(&step, layer, &mut launches);
+                    if reads_prompts {
+                        self.gpu.run(&launches[before..])?;
+                        encoding += begun.elapsed();
+                        self.gpu.wait()?;
+                        each_layer(layer as u64 + 1, total).map_err(LoadError::Stopped)?;
+                        begun = Instant::now();
+                    }
+                }
             }
         }
+        let layers_end = launches.len();
+        let left = if reads_prompts { layers_end } else { 0 };
         if step.wanted.1 > 0 {
             self.head(&step, &mut launches);
             if let Some(requests) = requests {
@@ -236,23 +265,20 @@ impl WgpuModel {
         let reading = match requests {
             Some(requests) => {
                 let (answers, words) = (self.workspace.answers, requests.answer_words());
-                Some(self.gpu.run_and_read(&launches, answers, words)?)
+                Some(self.gpu.run_and_read(&launches[left..], answers, words)?)
             }
             None => {
-                self.gpu.run(&launches)?;
+                self.gpu.run(&launches[left..])?;
                 None
             }
         };
-        self.last.append(&mut launches);
-        self.encoding += begun.elapsed();
+        encoding += begun.elapsed();
+        self.last = launches;
+        self.body = (!reads_prompts).then_some((step, layers_end));
+        let submitting = self.gpu.submitting().saturating_sub(submitted);
+        self.encoding = Encoding { recording: encoding.saturating_sub(submitting), submitting };
         each_layer(total, total).map_err(LoadError::Stopped)?;
         Ok(reading)
-    }
-
-    fn run(&mut self, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
-        self.gpu.run(launches)?;
-        self.last.append(launches);
-        Ok(())
     }
 
     fn sample(&self) -> Sample {
@@ -267,10 +293,12 @@ impl WgpuModel {
         }
     }
 
-    fn embed(&self, step: &Step) -> Launch {
-        let embed = Embed {
+    fn embed(&self, step: &Step) -> impl Iterator<Item = Launch> {
+        let launch = |Piece { rows, tensor, .. }: &Piece| Embed {
             step: self.workspace.step.whole(),
-            embedding: Tensor::whole(self.ends.embedding),
+            embedding: *tensor,
+            first: rows.start,
+            rows: rows.len(),
             x: self.workspace.x.whole(),
             answers: self.workspace.answers.whole(),
             hidden: self.config.hidden,
@@ -278,7 +306,7 @@ impl WgpuModel {
             tokens: step.tokens,
             tokens_at: step.tokens_at,
         };
-        embed.launch()
+        self.ends.embedding.pieces.iter().map(move |piece| launch(piece).launch())
     }
 
     fn layer(&self, step: &Step, layer: usize, launches: &mut Vec<Launch>) {
@@ -286,19 +314,16 @@ impl WgpuModel {
         let (config, work, weights) = (&self.config, &self.workspace, &self.layers[layer]);
         let (group, place) = self.groups.layers[layer];
         let (tokens, kv) = (step.tokens, self.kv[place].whole());
-        let linear = |weight: Memory,
-                      bias: Memory,
-                      t: Memory,
-                      out: Memory,
-                      [rows, columns]: [usize; 2],
-                      adds: bool| {
-            let (weight, bias) = (Tensor::whole(weight), Some(Tensor::whole(bias)));
-            Linear { weight, bias, t: t.whole(), out: out.whole(), rows, columns, tokens, adds }.launch()
+        let linear = |weight, bias, t: Memory, out: Memory, [out_rows, columns]: [usize; 2], adds: bool| {
+            linears(weight, Some(bias), move |weight, bias, rows| {
+                let (t, out, first, rows) = (t.whole(), out.whole(), rows.start, rows.len());
+                Linear { weight, bias, t, out, rows, first, out_rows, columns, tokens, adds }
+            })
         };
         let query = config.query_width();
         let of_qkv = [query + 2 * config.kv_width(), hidden];
-        launches.push(self.norm(weights.attention_norm, tokens, None));
-        launches.push(linear(weights.qkv, weights.qkv_bias, work.normed, work.qkv, of_qkv, false));
+        launches.push(self.norm(&weights.attention_norm, tokens, None));
+        launches.extend(linear(&weights.qkv, &weights.qkv_bias, work.normed, work.qkv, of_qkv, false));
         let rope = RopeKv {
             step: work.step.whole(),
             qkv: work.qkv.whole(),
@@ -311,16 +336,14 @@ impl WgpuModel {
             slots_at: step.groups[group].slots_at,
         };
         launches.push(rope.launch());
-        let reads_prompts = step.tiles.1 > 0;
         let window = self.groups.windows[group];
-        let context = window.map_or(step.context, |w| w.min(step.context));
         let attention = AttentionOf {
             step: work.step.whole(),
             q: work.q.whole(),
             kv,
             part_values: work.part_values.whole(),
             part_sums: work.part_sums.whole(),
-            sinks: Tensor::whole(weights.sinks),
+            sinks: weights.sinks.only(),
             out: work.mixed.whole(),
             single: step.single,
             tiles: step.tiles,
@@ -332,15 +355,14 @@ impl WgpuModel {
             head_dim,
             window,
             tokens,
-            parts: if reads_prompts { 1 } else { attention::parts(tokens, kv_heads, context) },
         };
         launches.extend(attention.launches());
-        launches.push(linear(weights.out, weights.out_bias, work.mixed, work.x, [hidden, query], true));
-        launches.push(self.norm(weights.experts_norm, tokens, None));
+        launches.extend(linear(&weights.out, &weights.out_bias, work.mixed, work.x, [hidden, query], true));
+        launches.push(self.norm(&weights.experts_norm, tokens, None));
         let router = [experts, hidden];
-        launches.push(linear(
-            weights.router,
-            weights.router_bias,
+        launches.extend(linear(
+            &weights.router,
+            &weights.router_bias,
             work.normed,
             work.router_logits,
             router,
@@ -350,19 +372,23 @@ impl WgpuModel {
         let (numbers, chosen_weights) = (work.numbers.whole(), work.chosen_weights.whole());
         let logits = work.router_logits.whole();
         launches.push(Route { logits, numbers, weights: chosen_weights, experts, chosen, tokens }.launch());
-        let matrix =
-            |blocks: Memory, scales: Memory, bias: Memory, rows: usize, columns: usize| ExpertMatrix {
-                blocks: Tensor::whole(blocks),
-                scales: Tensor::whole(scales),
-                bias: Tensor::whole(bias),
+        let matrix = |[blocks, scales, bias]: [&Weight; 3], rows: usize, columns: usize| {
+            let pieces = blocks.pieces.iter().zip(&scales.pieces).zip(&bias.pieces);
+            let one = |((blocks, scales), bias): ((&Piece, &Piece), &Piece)| ExpertMatrix {
+                first: blocks.rows.start,
+                experts: blocks.rows.len(),
+                blocks: blocks.tensor,
+                scales: scales.tensor,
+                bias: bias.tensor,
                 rows,
                 columns,
             };
-        let LayerWeights { up_blocks, up_scales, up_bias, down_blocks, down_scales, down_bias, .. } =
-            *weights;
+            pieces.map(one).collect()
+        };
+        let LayerWeights { up_blocks, up_scales, up_bias, down_blocks, down_scales, down_bias, .. } = weights;
         let experts = Experts {
-            up: matrix(up_blocks, up_scales, up_bias, 2 * intermediate, hidden),
-            down: matrix(down_blocks, down_scales, down_bias, hidden, intermediate),
+            up: matrix([up_blocks, up_scales, up_bias], 2 * intermediate, hidden),
+            down: matrix([down_blocks, down_scales, down_bias], hidden, intermediate),
             t: work.normed.whole(),
             numbers,
             weights: chosen_weights,
@@ -383,25 +409,26 @@ impl WgpuModel {
 
     fn head(&self, step: &Step, launches: &mut Vec<Launch>) {
         let (list_at, rows) = step.wanted;
-        launches.push(self.norm(self.ends.norm, rows, Some(list_at)));
-        let head = Linear {
-            weight: Tensor::whole(self.ends.head),
-            bias: None,
+        launches.push(self.norm(&self.ends.norm, rows, Some(list_at)));
+        launches.extend(linears(&self.ends.head, None, |weight, bias, piece| Linear {
+            weight,
+            bias,
             t: self.workspace.normed.whole(),
             out: self.workspace.logits.whole(),
-            rows: self.config.vocabulary,
+            rows: piece.len(),
+            first: piece.start,
+            out_rows: self.config.vocabulary,
             columns: self.config.hidden,
             tokens: rows,
             adds: false,
-        };
-        launches.push(head.launch());
+        }));
     }
 
-    fn norm(&self, weight: Memory, rows: usize, list_at: Option<u32>) -> Launch {
+    fn norm(&self, weight: &Weight, rows: usize, list_at: Option<u32>) -> Launch {
         let norm = RmsNorm {
             step: self.workspace.step.whole(),
             x: self.workspace.x.whole(),
-            weight: Tensor::whole(weight),
+            weight: weight.only(),
             out: self.workspace.normed.whole(),
             hidden: self.config.hidden,
             epsilon: self.config.rms_epsilon,
@@ -410,4 +437,17 @@ impl WgpuModel {
         };
         norm.launch()
     }
+}
+
+/// A launch for each piece of a matrix, with its piece of the bias.
+fn linears(
+    weight: &Weight,
+    bias: Option<&Weight>,
+    linear: impl Fn(Tensor, Option<Tensor>, &Range<usize>) -> Linear,
+) -> impl Iterator<Item = Launch> {
+    let of = move |(n, piece): (usize, &Piece)| {
+        let bias = bias.map(|bias| bias.pieces[n].tensor);
+        linear(piece.tensor, bias, &piece.rows).launch()
+    };
+    weight.pieces.iter().enumerate().map(of)
 }

@@ -11,6 +11,8 @@ pub mod rope_kv;
 pub mod route;
 pub mod sample;
 
+use std::ops::Range;
+
 use crate::device::{Gpu, Memory, Slice};
 use crate::shaders::{Form, KERNELS, Kernel, Shape};
 use crate::testing::Failure;
@@ -96,6 +98,39 @@ impl Tensor {
 
     fn base_bytes(self) -> u32 {
         self.base
+    }
+}
+
+/// Rows of a tensor that is in one piece or in several, one after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Weight {
+    pub(crate) pieces: Vec<Piece>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    pub(crate) rows: Range<usize>,
+    pub(crate) memory: Memory,
+    pub(crate) tensor: Tensor,
+}
+
+impl Weight {
+    /// Where the byte `at` of all pieces lies, and how many of its piece follow from there on.
+    pub(crate) fn place(&self, at: u64) -> (Memory, u64, usize) {
+        let mut within = at;
+        for Piece { memory, .. } in &self.pieces {
+            if within < memory.bytes {
+                return (*memory, within, (memory.bytes - within) as usize);
+            }
+            within -= memory.bytes;
+        }
+        panic!("a tensor has more bytes than there is room for");
+    }
+
+    /// Of one that is never cut.
+    pub(crate) fn only(&self) -> Tensor {
+        assert_eq!(self.pieces.len(), 1, "a tensor in pieces where it has to be whole");
+        self.pieces[0].tensor
     }
 }
 

@@ -1,5 +1,7 @@
 //! What lies in a device's memory, and how large it is. Estimate and load both come from here, so that they cannot differ.
 
+use std::ops::Range;
+
 use gpt_oss_model::{Attention, GptOssConfig};
 
 use crate::device::buffer_bytes;
@@ -17,6 +19,8 @@ pub const CHOSEN_MAX: usize = 8;
 const EXPERTS_MAX: usize = 64 * 32;
 /// Rows of an expert's matrix that `experts_gemv` takes together.
 const ROWS_MULTIPLE: usize = 4;
+/// Rows of a tensor are cut before a multiple of this, so that what has two bytes a row is cut between words.
+const ROWS_CUT: usize = 2;
 /// Columns that `linear_tile` takes together.
 const COLUMNS_MULTIPLE: usize = 32;
 
@@ -36,8 +40,51 @@ pub struct Needs {
     pub weights: u64,
     pub kv: u64,
     pub workspace: u64,
-    /// Bytes of the largest buffer, and what it is for.
+    /// Bytes of the largest buffer that a device has to have, and what it is for.
     pub largest: (u64, &'static str),
+}
+
+/// A tensor as rows of bytes. Between rows it can be cut where a device has no buffer for all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    pub rows: usize,
+    pub row_bytes: u64,
+    /// Of the widest tensor that is cut at the same rows.
+    cut_bytes: u64,
+}
+
+impl Extent {
+    /// One that is never cut.
+    fn whole(bytes: usize) -> Extent {
+        Extent { rows: 1, row_bytes: bytes as u64, cut_bytes: bytes as u64 }
+    }
+
+    fn of_rows(rows: usize, row_bytes: usize) -> Extent {
+        Extent { rows, row_bytes: row_bytes as u64, cut_bytes: row_bytes as u64 }
+    }
+
+    fn cut_as(self, other: Extent) -> Extent {
+        Extent { cut_bytes: other.cut_bytes, ..self }
+    }
+
+    pub fn bytes(self) -> u64 {
+        self.rows as u64 * self.row_bytes
+    }
+
+    /// Bytes of the smallest piece.
+    fn piece_bytes_min(self) -> u64 {
+        self.rows.min(ROWS_CUT) as u64 * self.cut_bytes
+    }
+
+    /// The rows of each piece, where a buffer has so many bytes at most: as few pieces as can be, of much the same size. The
+    /// smallest piece is one all the same where it is larger.
+    pub fn pieces(self, buffer_max: u64) -> impl Iterator<Item = Range<usize>> {
+        let most =
+            usize::try_from(buffer_max / self.cut_bytes.max(1)).unwrap_or(usize::MAX) / ROWS_CUT * ROWS_CUT;
+        let count = self.rows.div_ceil(most.clamp(ROWS_CUT, self.rows.max(ROWS_CUT)));
+        let each = self.rows.div_ceil(count).next_multiple_of(ROWS_CUT);
+        (0..self.rows).step_by(each).map(move |first| first..self.rows.min(first + each))
+    }
 }
 
 impl Needs {
@@ -49,12 +96,17 @@ impl Needs {
             needs.largest = needs.largest.max((bytes, what));
             times as u64 * bytes
         };
-        let mut weights = 0;
-        EndWeights::of(config).each(|what, bytes| weights += count(1, what, bytes));
-        LayerWeights::of(config).each(|what, bytes| weights += count(config.layers.len(), what, bytes));
         let mut workspace = 0;
-        Workspace::of(config, bounds).each(|what, bytes| workspace += count(1, what, bytes));
+        Workspace::of(config, bounds).each(|what, bytes| workspace += count(1, what, *bytes));
         let kv = count(groups.layers_a_group, KV, groups.layer_bytes(config, bounds.blocks));
+        let mut weights = 0;
+        let mut of_weights = |times: usize, what: &'static str, extent: &Extent| {
+            // What can be cut is never one buffer too large.
+            count(1, what, extent.piece_bytes_min());
+            weights += times as u64 * buffer_bytes(extent.bytes());
+        };
+        EndWeights::of(config).each(|what, extent| of_weights(1, what, extent));
+        LayerWeights::of(config).each(|what, extent| of_weights(config.layers.len(), what, extent));
         Needs { weights, kv, workspace, ..needs }
     }
 
@@ -153,24 +205,24 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
 macro_rules! buffers {
     ($(#[$doc:meta])* pub struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy)]
+        #[derive(Debug, Clone)]
         pub struct $name<T> {
             $($(#[$field_doc])* pub $field: T,)*
         }
 
-        impl<T: Copy> $name<T> {
+        impl<T> $name<T> {
             /// Every buffer, by its name.
-            pub fn each(&self, mut with: impl FnMut(&'static str, T)) {
-                $(with(stringify!($field), self.$field);)*
+            pub fn each(&self, mut with: impl FnMut(&'static str, &T)) {
+                $(with(stringify!($field), &self.$field);)*
             }
 
             /// # Errors
             /// The first that `with` gave.
             pub fn map<U, E>(
                 &self,
-                mut with: impl FnMut(&'static str, T) -> Result<U, E>,
+                mut with: impl FnMut(&'static str, &T) -> Result<U, E>,
             ) -> Result<$name<U>, E> {
-                Ok($name { $($field: with(stringify!($field), self.$field)?,)* })
+                Ok($name { $($field: with(stringify!($field), &self.$field)?,)* })
             }
         }
     };
@@ -249,35 +301,39 @@ buffers! {
     }
 }
 
-impl LayerWeights<u64> {
-    pub fn of(config: &GptOssConfig) -> LayerWeights<u64> {
+impl LayerWeights<Extent> {
+    pub fn of(config: &GptOssConfig) -> LayerWeights<Extent> {
         let GptOssConfig { hidden, intermediate, experts, heads, .. } = *config;
         let (query, kv) = (config.query_width(), config.kv_width());
-        let bytes = |count: usize| count as u64;
+        let whole = Extent::whole;
+        let qkv = Extent::of_rows(query + 2 * kv, 2 * hidden);
+        let (out, router) = (Extent::of_rows(hidden, 2 * query), Extent::of_rows(experts, 2 * hidden));
+        let up = Extent::of_rows(experts, intermediate * hidden);
+        let down = Extent::of_rows(experts, hidden * intermediate / 2);
         LayerWeights {
-            attention_norm: bytes(2 * hidden),
-            qkv: bytes(2 * (query + 2 * kv) * hidden),
-            qkv_bias: bytes(2 * (query + 2 * kv)),
-            sinks: bytes(2 * heads),
-            out: bytes(2 * hidden * query),
-            out_bias: bytes(2 * hidden),
-            experts_norm: bytes(2 * hidden),
-            router: bytes(2 * experts * hidden),
-            router_bias: bytes(2 * experts),
-            up_blocks: bytes(experts * intermediate * hidden),
-            up_scales: bytes(experts * 2 * intermediate * hidden / 32),
-            up_bias: bytes(2 * experts * 2 * intermediate),
-            down_blocks: bytes(experts * hidden * intermediate / 2),
-            down_scales: bytes(experts * hidden * intermediate / 32),
-            down_bias: bytes(2 * experts * hidden),
+            attention_norm: whole(2 * hidden),
+            qkv,
+            qkv_bias: Extent::of_rows(qkv.rows, 2).cut_as(qkv),
+            sinks: whole(2 * heads),
+            out,
+            out_bias: Extent::of_rows(hidden, 2).cut_as(out),
+            experts_norm: whole(2 * hidden),
+            router,
+            router_bias: Extent::of_rows(experts, 2).cut_as(router),
+            up_blocks: up,
+            up_scales: Extent::of_rows(experts, 2 * intermediate * hidden / 32).cut_as(up),
+            up_bias: Extent::of_rows(experts, 2 * 2 * intermediate).cut_as(up),
+            down_blocks: down,
+            down_scales: Extent::of_rows(experts, hidden * intermediate / 32).cut_as(down),
+            down_bias: Extent::of_rows(experts, 2 * hidden).cut_as(down),
         }
     }
 }
 
-impl EndWeights<u64> {
-    pub fn of(config: &GptOssConfig) -> EndWeights<u64> {
-        let matrix = (2 * config.vocabulary * config.hidden) as u64;
-        EndWeights { embedding: matrix, norm: 2 * config.hidden as u64, head: matrix }
+impl EndWeights<Extent> {
+    pub fn of(config: &GptOssConfig) -> EndWeights<Extent> {
+        let matrix = Extent::of_rows(config.vocabulary, 2 * config.hidden);
+        EndWeights { embedding: matrix, norm: Extent::whole(2 * config.hidden), head: matrix }
     }
 }
 

@@ -3,14 +3,15 @@
 use gpt_oss_model::rope::Rotation;
 
 use crate::model::Span;
-use crate::ops::attention::QUERIES;
+use crate::ops::attention::{self, QUERIES};
 use crate::plan::BLOCK_TOKENS;
 
 /// A token that is not known yet: the other bits are the number of the draw of the pass before that chooses it.
 pub(crate) const CHOSEN: u32 = 1 << 31;
 
-/// A step as the device is told it. Numbers that end in `_at` are places in `words`.
-#[derive(Debug, Default)]
+/// A step as the device is told it. Numbers that end in `_at` are places in `words`. Everything but the words is what launches
+/// depend on, and mostly the same from one step to the next.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) words: Vec<u32>,
     pub(crate) tokens: usize,
@@ -24,27 +25,34 @@ pub(crate) struct Step {
     /// Tokens whose logits are wanted.
     pub(crate) wanted: (u32, usize),
     pub(crate) groups: Vec<GroupStep>,
-    /// Positions that any token looks at, at most.
-    pub(crate) context: usize,
 }
 
 /// The tables of a group of layers.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupStep {
     pub(crate) slots_at: u32,
     pub(crate) starts_at: u32,
     pub(crate) firsts_at: u32,
     pub(crate) tables_at: u32,
+    /// Parts that contexts are cut into.
+    pub(crate) parts: usize,
 }
 
 impl Step {
+    /// `windows`: of each group, as [`crate::KvGroups`] has them.
+    ///
     /// # Panics
     /// When a table lacks a block: the caller's mistake.
-    pub(crate) fn of(rotation: &Rotation, groups: usize, spans: &[Span<'_>]) -> Step {
+    pub(crate) fn of(
+        rotation: &Rotation,
+        windows: &[Option<usize>],
+        kv_heads: usize,
+        spans: &[Span<'_>],
+    ) -> Step {
         let mut step = Step::default();
         let (mut positions, mut rows, mut turns) = (Vec::new(), Vec::new(), Vec::new());
         let (mut single, mut tiles, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
-        let mut tokens = Vec::new();
+        let (mut tokens, mut context) = (Vec::new(), 0);
         for (row, span) in spans.iter().enumerate() {
             let at = tokens.len();
             for (i, &token) in span.tokens.iter().enumerate() {
@@ -65,7 +73,7 @@ impl Step {
             if span.wants_logits {
                 wanted.push(word(tokens.len() - 1));
             }
-            step.context = step.context.max(span.position + span.tokens.len());
+            context = context.max(span.position + span.tokens.len());
         }
         step.tokens = tokens.len();
         step.single.1 = single.len() / 2;
@@ -78,7 +86,7 @@ impl Step {
         step.single.0 = step.place(&single);
         step.tiles.0 = step.place(&tiles);
         step.wanted.0 = step.place(&wanted);
-        for group in 0..groups {
+        for (group, window) in windows.iter().enumerate() {
             let (mut slots, mut starts, mut firsts, mut tables) =
                 (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             for span in spans {
@@ -96,6 +104,11 @@ impl Step {
                 starts_at: step.place(&starts),
                 firsts_at: step.place(&firsts),
                 tables_at: step.place(&tables),
+                parts: if step.tiles.1 > 0 {
+                    1
+                } else {
+                    attention::parts(step.tokens, kv_heads, window.map_or(context, |w| w.min(context)))
+                },
             };
             step.groups.push(group);
         }

@@ -71,7 +71,11 @@ impl Bed {
     fn load(dir: &Path, sequences: usize, tokens_max: usize) -> Option<Bed> {
         let store = open(dir);
         let bounds = bounds(store.config(), sequences, tokens_max);
-        let model = load(adapter()?, &store, bounds).unwrap();
+        Some(Bed::with(load(adapter()?, &store, bounds).unwrap(), sequences, tokens_max))
+    }
+
+    fn with(model: WgpuModel, sequences: usize, tokens_max: usize) -> Bed {
+        let bounds = model.bounds();
         let blocks = tokens_max.div_ceil(BLOCK_TOKENS);
         // From the last one down: nothing depends on their order.
         let mut next = (0..bounds.blocks as u32).rev();
@@ -79,7 +83,7 @@ impl Bed {
         let tables = (0..sequences)
             .map(|_| (0..groups).map(|_| next.by_ref().take(blocks).collect()).collect())
             .collect();
-        Some(Bed { model, tables, lengths: vec![0; sequences] })
+        Bed { model, tables, lengths: vec![0; sequences] }
     }
 
     fn forward(&mut self, parts: &[Part<'_>]) -> Vec<f32> {
@@ -299,6 +303,31 @@ fn a_model_that_is_too_large_for_a_buffer_is_refused_with_both_numbers() {
     assert!(load(adapter, &store, bounds).is_ok(), "it has room");
 }
 
+/// Every tensor of rows is cut as often as it can be, and every number is what it was.
+#[test]
+fn a_model_in_pieces_computes_what_it_does_whole() {
+    let dir = fixture("nano");
+    let (prompt, token) = ([5, 900, 17, 33, 2, 711], [42]);
+    let run = |mut bed: Bed| {
+        let logits = bed.forward(&[(0, &prompt, true)]);
+        let buffers = bed.model.gpu().buffers();
+        ([logits, bed.forward(&[(0, &token, true)])], bed.model.dispatches(), bed.model.gpu().used(), buffers)
+    };
+    let Some(whole) = Bed::load(&dir, 1, 10).map(run) else { return };
+    let store = open(&dir);
+    let bounds = bounds(store.config(), 1, 10);
+    let mut limited = adapter().unwrap();
+    limited.weights_max = 1 << 12;
+    let pieces = run(Bed::with(load(limited, &store, bounds).unwrap(), 1, 10));
+    assert_eq!(whole.0, pieces.0);
+    assert_eq!(whole.2, pieces.2, "as many bytes");
+    assert!(
+        pieces.1 > whole.1 && pieces.3 > whole.3,
+        "{:?} launches and buffers",
+        (whole.1, whole.3, pieces.1, pieces.3)
+    );
+}
+
 #[test]
 fn memory_that_is_refused_is_told_with_both_numbers() {
     let Some(mut adapter) = adapter() else { return };
@@ -390,10 +419,13 @@ fn a_software_adapter_is_used_only_with_leave() {
 }
 
 #[test]
-fn a_token_alone_is_294_launches() {
+fn a_token_alone_is_294_launches_and_moves_little_but_weights() {
     let Some(adapter) = adapter() else { return };
-    let (dispatches, seconds) = measure::encode(&adapter).unwrap();
+    let token = measure::token(&adapter).unwrap();
     // Twelve a layer, three around them, and three that choose.
-    assert_eq!(dispatches, 24 * 12 + 6);
-    println!("{dispatches} launches of a token are encoded in {:.3} ms", seconds * 1e3);
+    assert_eq!(token.dispatches, 24 * 12 + 6);
+    // The weights that are not experts', an eighth of those, and keys and values of 1,024 positions.
+    assert!((3_760_000_000..3_770_000_000).contains(&token.bytes_min), "{token:?}");
+    assert!(token.bytes > token.bytes_min && token.bytes < token.bytes_min / 100 * 101, "{token:?}");
+    println!("a token, encoded in {:.3} ms: {token:?}", token.encode_seconds() * 1e3);
 }

@@ -125,7 +125,7 @@ impl Model for WgpuGptOss {
             "weights_bytes": needs.weights,
             "kv_bytes": needs.kv,
             "workspace_bytes": needs.workspace,
-            "encode_microseconds": self.model.encoding().as_micros() as u64,
+            "encode_microseconds": self.model.encoding().total().as_micros() as u64,
             "chosen_by_host": self.chosen_by_host,
             "launches_of_last_step": self.model.dispatches(),
         });

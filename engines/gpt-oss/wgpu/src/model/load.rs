@@ -1,16 +1,15 @@
 //! Brings the weights of a checkpoint to the device: from the mapped files, in pieces, so that they are not twice in memory.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use gpt_oss_model::rope::Rotation;
 use gpt_oss_model::{GptOssConfig, Weights};
 
 use crate::adapters::Adapter;
 use crate::device::{DeviceError, Gpu, Memory};
-use crate::model::WgpuModel;
-use crate::ops::sample;
-use crate::plan::{self, Bounds, EndWeights, KvGroups, LayerWeights, Needs, Workspace};
+use crate::model::{Encoding, WgpuModel};
+use crate::ops::{Piece, Tensor, Weight, sample};
+use crate::plan::{self, Bounds, EndWeights, Extent, KvGroups, LayerWeights, Needs, Workspace};
 use crate::shaders::Shape;
 
 /// Why loading, or a step, ended.
@@ -44,46 +43,50 @@ impl WgpuModel {
         model.put_constants(known)?;
         let mut done = 0;
         let WgpuModel { gpu, layers, ends, .. } = &mut model;
-        let mut put = |to: Memory, offset: u64, tensor: &str| {
-            let mut put = 0;
-            for piece in weights.parts(tensor).into_iter().flat_map(|part| part.chunks(PIECE_BYTES)) {
-                gpu.upload(to, offset + put, piece)?;
-                put += piece.len() as u64;
-                done += piece.len() as u64;
+        let mut put = |to: &Weight, offset: u64, tensor: &str| {
+            let mut at = offset;
+            for mut bytes in weights.parts(tensor).into_iter().flat_map(|part| part.chunks(PIECE_BYTES)) {
+                while !bytes.is_empty() {
+                    let (memory, within, room) = to.place(at);
+                    let (now, later) = bytes.split_at(bytes.len().min(room));
+                    gpu.upload(memory, within, now)?;
+                    (bytes, at) = (later, at + now.len() as u64);
+                    done += now.len() as u64;
+                }
                 progress(done).map_err(LoadError::Stopped)?;
             }
-            Ok::<u64, LoadError<E>>(put)
+            Ok::<u64, LoadError<E>>(at - offset)
         };
-        put(ends.embedding, 0, "model.embed_tokens.weight")?;
+        put(&ends.embedding, 0, "model.embed_tokens.weight")?;
         for (n, layer) in layers.iter().enumerate() {
             let name = |tensor: &str| format!("model.layers.{n}.{tensor}");
-            for (kind, to) in [("weight", layer.qkv), ("bias", layer.qkv_bias)] {
+            for (kind, to) in [("weight", &layer.qkv), ("bias", &layer.qkv_bias)] {
                 let mut offset = 0;
                 for part in ["q", "k", "v"] {
                     offset += put(to, offset, &name(&format!("self_attn.{part}_proj.{kind}")))?;
                 }
             }
             let places = [
-                (layer.attention_norm, "input_layernorm.weight"),
-                (layer.sinks, "self_attn.sinks"),
-                (layer.out, "self_attn.o_proj.weight"),
-                (layer.out_bias, "self_attn.o_proj.bias"),
-                (layer.experts_norm, "post_attention_layernorm.weight"),
-                (layer.router, "mlp.router.weight"),
-                (layer.router_bias, "mlp.router.bias"),
-                (layer.up_blocks, "mlp.experts.gate_up_proj_blocks"),
-                (layer.up_scales, "mlp.experts.gate_up_proj_scales"),
-                (layer.up_bias, "mlp.experts.gate_up_proj_bias"),
-                (layer.down_blocks, "mlp.experts.down_proj_blocks"),
-                (layer.down_scales, "mlp.experts.down_proj_scales"),
-                (layer.down_bias, "mlp.experts.down_proj_bias"),
+                (&layer.attention_norm, "input_layernorm.weight"),
+                (&layer.sinks, "self_attn.sinks"),
+                (&layer.out, "self_attn.o_proj.weight"),
+                (&layer.out_bias, "self_attn.o_proj.bias"),
+                (&layer.experts_norm, "post_attention_layernorm.weight"),
+                (&layer.router, "mlp.router.weight"),
+                (&layer.router_bias, "mlp.router.bias"),
+                (&layer.up_blocks, "mlp.experts.gate_up_proj_blocks"),
+                (&layer.up_scales, "mlp.experts.gate_up_proj_scales"),
+                (&layer.up_bias, "mlp.experts.gate_up_proj_bias"),
+                (&layer.down_blocks, "mlp.experts.down_proj_blocks"),
+                (&layer.down_scales, "mlp.experts.down_proj_scales"),
+                (&layer.down_bias, "mlp.experts.down_proj_bias"),
             ];
             for (to, tensor) in places {
                 put(to, 0, &name(tensor))?;
             }
         }
-        put(ends.norm, 0, "model.norm.weight")?;
-        put(ends.head, 0, "lm_head.weight")?;
+        put(&ends.norm, 0, "model.norm.weight")?;
+        put(&ends.head, 0, "lm_head.weight")?;
         model.gpu.wait()?;
         Ok(model)
     }
@@ -107,19 +110,26 @@ impl WgpuModel {
         }
         let mut gpu = Gpu::open(adapter, Shape::of(config))?;
         let (wanted, what) = Needs::of(config, bounds).largest;
-        let limit = gpu.buffer_max();
+        let (limit, weights_max) = (gpu.buffer_max(), gpu.adapter().weights_max);
         if wanted > limit {
             return Err(DeviceError::TooLarge { what: what.to_owned(), wanted, limit });
         }
         let groups = KvGroups::of(config);
-        let mut allocate = |what: &'static str, bytes: u64| gpu.allocate(what, bytes);
+        let mut allocate = |what: &'static str, bytes: &u64| gpu.allocate(what, *bytes);
         let workspace = Workspace::of(config, bounds).map(&mut allocate)?;
         let layer_bytes = groups.layer_bytes(config, bounds.blocks);
         let kv: Result<Vec<Memory>, DeviceError> =
-            (0..groups.layers_a_group).map(|_| allocate(plan::KV, layer_bytes)).collect();
+            (0..groups.layers_a_group).map(|_| allocate(plan::KV, &layer_bytes)).collect();
         let kv = kv?;
+        let mut allocate = |what: &'static str, extent: &Extent| {
+            let pieces = extent.pieces(limit.min(weights_max)).map(|rows| {
+                let memory = gpu.allocate(what, rows.len() as u64 * extent.row_bytes)?;
+                Ok(Piece { rows, memory, tensor: Tensor::whole(memory) })
+            });
+            pieces.collect::<Result<_, DeviceError>>().map(|pieces| Weight { pieces })
+        };
         let ends = EndWeights::of(config).map(&mut allocate)?;
-        let layers: Result<Vec<LayerWeights<Memory>>, DeviceError> =
+        let layers: Result<Vec<LayerWeights<Weight>>, DeviceError> =
             config.layers.iter().map(|_| LayerWeights::of(config).map(&mut allocate)).collect();
         let layers = layers?;
         Ok(WgpuModel {
@@ -134,7 +144,8 @@ impl WgpuModel {
             kv,
             under_way: VecDeque::new(),
             last: Vec::new(),
-            encoding: Duration::ZERO,
+            body: None,
+            encoding: Encoding::default(),
         })
     }
 }

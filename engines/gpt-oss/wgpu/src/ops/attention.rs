@@ -43,7 +43,6 @@ pub(crate) struct AttentionOf {
     pub(crate) head_dim: usize,
     pub(crate) window: Option<usize>,
     pub(crate) tokens: usize,
-    pub(crate) parts: usize,
 }
 
 impl AttentionOf {
@@ -54,7 +53,7 @@ impl AttentionOf {
             kernel: "attention_combine",
             grid: [word(self.heads), word(self.tokens), 1],
             bindings: vec![self.part_values, self.part_sums, self.sinks.slice, self.out],
-            arguments: vec![word(self.heads), word(self.parts), self.sinks.base_words()],
+            arguments: vec![word(self.heads), word(self.group.parts), self.sinks.base_words()],
         };
         let entries = [of("attention_decode", self.single), of("attention_prefill", self.tiles)];
         entries.into_iter().flatten().chain([combine])
@@ -64,7 +63,7 @@ impl AttentionOf {
         let GroupStep { starts_at, firsts_at, tables_at, .. } = self.group;
         Launch {
             kernel,
-            grid: [word(count), word(self.kv_heads), word(self.parts)],
+            grid: [word(count), word(self.kv_heads), word(self.group.parts)],
             bindings: vec![self.step, self.q, self.kv, self.part_values, self.part_sums],
             arguments: vec![
                 at,
@@ -76,7 +75,7 @@ impl AttentionOf {
                 word(self.heads),
                 word(self.kv_heads),
                 word(self.window.unwrap_or(0)),
-                word(self.parts),
+                word(self.group.parts),
                 (1.0 / (self.head_dim as f32).sqrt()).to_bits(),
             ],
         }
@@ -171,6 +170,7 @@ fn check(
         starts_at: place(starts),
         firsts_at: place(firsts.iter().map(|&f| word(f)).collect()),
         tables_at: place(tables),
+        parts,
     };
     let (step, q_at, kv_at) = (bed.put(&words)?, bed.put_f32(&q)?, bed.put_f32(&kv)?);
     let (part_values, part_sums) =
@@ -194,7 +194,6 @@ fn check(
         head_dim: dim,
         window,
         tokens,
-        parts,
     };
     bed.run(&attention.launches().collect::<Vec<_>>())?;
 

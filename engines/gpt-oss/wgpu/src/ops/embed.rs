@@ -10,7 +10,10 @@ use crate::testing::{Bed, Expected, Failure, compare, widen};
 #[derive(Debug, Clone, Copy)]
 pub struct Embed {
     pub step: Slice,
+    /// Rows of it from `first` on.
     pub embedding: Tensor,
+    pub first: usize,
+    pub rows: usize,
     pub x: Slice,
     /// What the pass before chose.
     pub answers: Slice,
@@ -31,6 +34,8 @@ impl Embed {
                 self.tokens_at,
                 self.embedding.base_words(),
                 word(self.vocabulary),
+                word(self.first),
+                word(self.rows),
             ],
         }
     }
@@ -52,17 +57,24 @@ pub(super) fn check(gpu: &mut Gpu, size: Size, seed: u64) -> Result<(), Failure>
     }
     words[3] = vocabulary as u32 - 1;
     let (step, x) = (bed.put(&asked)?, bed.room(tokens * hidden)?);
-    let embed = Embed {
-        step: step.whole(),
-        embedding: bed.tensor_bf16(&embedding)?,
-        x: x.whole(),
-        answers: bed.put(&answers)?.whole(),
-        hidden,
-        vocabulary,
-        tokens,
-        tokens_at: 3,
-    };
-    bed.run(&[embed.launch()])?;
+    let answers = bed.put(&answers)?;
+    let mut launches = Vec::new();
+    for piece in [0..30, 30..vocabulary] {
+        let embed = Embed {
+            step: step.whole(),
+            embedding: bed.tensor_bf16(&embedding[piece.start * hidden..piece.end * hidden])?,
+            first: piece.start,
+            rows: piece.len(),
+            x: x.whole(),
+            answers: answers.whole(),
+            hidden,
+            vocabulary,
+            tokens,
+            tokens_at: 3,
+        };
+        launches.push(embed.launch());
+    }
+    bed.run(&launches)?;
     let row = |&token: &u32| &embedding[token as usize * hidden..][..hidden];
     let want: Vec<_> = words[3..].iter().flat_map(row).map(|&x| Expected::exactly(widen(x))).collect();
     compare("x", &bed.get_f32(x, tokens * hidden)?, &want)

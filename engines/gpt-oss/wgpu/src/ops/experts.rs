@@ -1,5 +1,7 @@
 //! The experts: gate and up with the clamped swiglu, down, and the weighted sum.
 
+use std::ops::Range;
+
 use crate::device::{Gpu, Launch, Slice};
 use crate::ops::{Size, Tensor, word};
 use crate::testing::{Bed, Expected, F32_STEP, Failure, compare, decode, widen};
@@ -11,9 +13,11 @@ const GEMV_ROWS: usize = 4;
 /// Rows and pairs of a tile.
 const TILE: (usize, usize) = (64, 32);
 
-/// A matrix of every expert.
+/// A matrix of some experts: those from `first` on.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpertMatrix {
+    pub first: usize,
+    pub experts: usize,
     pub blocks: Tensor,
     pub scales: Tensor,
     pub bias: Tensor,
@@ -24,10 +28,11 @@ pub struct ExpertMatrix {
 }
 
 /// Arguments of all kernels of experts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Experts {
-    pub up: ExpertMatrix,
-    pub down: ExpertMatrix,
+    /// Of all experts together.
+    pub up: Vec<ExpertMatrix>,
+    pub down: Vec<ExpertMatrix>,
     pub t: Slice,
     pub numbers: Slice,
     pub weights: Slice,
@@ -67,10 +72,9 @@ impl Experts {
             ],
             arguments: self.arguments(matrix),
         };
-        vec![
-            of("experts_up_gemv", &self.up, self.t, self.act),
-            of("experts_down_gemv", &self.down, self.act, self.y),
-        ]
+        let up = self.up.iter().map(|matrix| of("experts_up_gemv", matrix, self.t, self.act));
+        let down = self.down.iter().map(|matrix| of("experts_down_gemv", matrix, self.act, self.y));
+        up.chain(down).collect()
     }
 
     fn tile(&self) -> Vec<Launch> {
@@ -83,7 +87,7 @@ impl Experts {
         let of = |kernel, matrix: &ExpertMatrix, from, to| {
             let mut arguments = self.arguments(matrix);
             arguments.push(word(self.tokens_max));
-            let tiles = [matrix.rows.div_ceil(TILE.0), self.tokens.div_ceil(TILE.1), self.experts];
+            let tiles = [matrix.rows.div_ceil(TILE.0), self.tokens.div_ceil(TILE.1), matrix.experts];
             Launch {
                 kernel,
                 grid: tiles.map(word),
@@ -99,11 +103,9 @@ impl Experts {
                 arguments,
             }
         };
-        vec![
-            sort,
-            of("experts_up_tile", &self.up, self.t, self.act),
-            of("experts_down_tile", &self.down, self.act, self.y),
-        ]
+        let up = self.up.iter().map(|matrix| of("experts_up_tile", matrix, self.t, self.act));
+        let down = self.down.iter().map(|matrix| of("experts_down_tile", matrix, self.act, self.y));
+        [sort].into_iter().chain(up).chain(down).collect()
     }
 
     fn combine(&self) -> Launch {
@@ -111,7 +113,7 @@ impl Experts {
             kernel: "experts_combine",
             grid: [word(self.tokens), 1, 1],
             bindings: vec![self.y, self.weights, self.x],
-            arguments: vec![word(self.down.rows), word(self.chosen)],
+            arguments: vec![word(self.down[0].rows), word(self.chosen)],
         }
     }
 
@@ -125,6 +127,8 @@ impl Experts {
             matrix.bias.base_words(),
             self.limit.to_bits(),
             self.alpha.to_bits(),
+            word(matrix.first),
+            word(matrix.experts),
         ]
     }
 }
@@ -142,6 +146,7 @@ pub(super) fn check_tile(gpu: &mut Gpu, size: Size, seed: u64) -> Result<(), Fai
 
 /// Numbers, bytes and scales of one matrix by chance.
 struct Stored {
+    experts: usize,
     blocks: Vec<u8>,
     scales: Vec<u8>,
     bias: Vec<u16>,
@@ -152,17 +157,25 @@ struct Stored {
 impl Stored {
     fn new(bed: &mut Bed<'_>, experts: usize, rows: usize, columns: usize) -> Stored {
         let (blocks, scales) = bed.mxfp4(experts * rows * columns / 32);
-        Stored { blocks, scales, bias: bed.bf16s(experts * rows, 1.0), rows, columns }
+        Stored { experts, blocks, scales, bias: bed.bf16s(experts * rows, 1.0), rows, columns }
     }
 
-    fn put(&self, bed: &mut Bed<'_>) -> Result<ExpertMatrix, Failure> {
-        Ok(ExpertMatrix {
-            blocks: bed.tensor(&self.blocks)?,
-            scales: bed.tensor(&self.scales)?,
-            bias: bed.tensor_bf16(&self.bias)?,
-            rows: self.rows,
-            columns: self.columns,
-        })
+    /// In two pieces, cut before the expert `cut`; in one where that is the first.
+    fn put(&self, bed: &mut Bed<'_>, cut: usize) -> Result<Vec<ExpertMatrix>, Failure> {
+        let one = self.rows * self.columns / 32;
+        let pieces = [0..cut, cut..self.experts].into_iter().filter(|piece| !piece.is_empty());
+        let put = |piece: Range<usize>| {
+            Ok(ExpertMatrix {
+                first: piece.start,
+                experts: piece.len(),
+                blocks: bed.tensor(&self.blocks[piece.start * one * 16..piece.end * one * 16])?,
+                scales: bed.tensor(&self.scales[piece.start * one..piece.end * one])?,
+                bias: bed.tensor_bf16(&self.bias[piece.start * self.rows..piece.end * self.rows])?,
+                rows: self.rows,
+                columns: self.columns,
+            })
+        };
+        pieces.map(put).collect()
     }
 
     /// The product with the row of an expert, bias included.
@@ -195,8 +208,8 @@ fn check(
     let pairs = numbers.len();
     let (act, y) = (bed.room(pairs * width)?, bed.room(pairs * hidden)?);
     let experts_of = Experts {
-        up: up.put(&mut bed)?,
-        down: down.put(&mut bed)?,
+        up: up.put(&mut bed, experts / 3)?,
+        down: down.put(&mut bed, experts / 2)?,
         t: bed.put_f32(&t)?.whole(),
         numbers: bed.put(&numbers)?.whole(),
         weights: bed.room(pairs)?.whole(),

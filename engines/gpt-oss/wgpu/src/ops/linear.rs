@@ -19,6 +19,9 @@ pub struct Linear {
     pub t: Slice,
     pub out: Slice,
     pub rows: usize,
+    /// Where these rows begin in `out`, which has `out_rows` of each token.
+    pub first: usize,
+    pub out_rows: usize,
     /// A multiple of 32.
     pub columns: usize,
     pub tokens: usize,
@@ -58,6 +61,8 @@ impl Linear {
                 self.weight.base_words(),
                 bias.base_words(),
                 grid[0],
+                word(self.first),
+                word(self.out_rows),
             ],
         }
     }
@@ -82,21 +87,27 @@ fn check(gpu: &mut Gpu, seed: u64, shape: [usize; 3], launch: fn(&Linear) -> Lau
     let mut bed = Bed::new(gpu, seed);
     let (weight, bias) = (bed.bf16s(rows * columns, 0.1), bed.bf16s(rows, 1.0));
     let (t, before) = (bed.floats(tokens * columns, 1.0), bed.floats(tokens * rows, 1.0));
-    let (weight_at, bias_at) = (bed.tensor_bf16(&weight)?, bed.tensor_bf16(&bias)?);
     let t_at = bed.put_f32(&t)?;
-    for (has_bias, adds) in [(true, false), (false, false), (true, true)] {
+    // Whole, and in two pieces.
+    for (has_bias, adds, cut) in [(true, false, 0), (false, false, rows / 3), (true, true, rows / 2)] {
         let out = bed.put_f32(&before)?;
-        let linear = Linear {
-            weight: weight_at,
-            bias: has_bias.then_some(bias_at),
-            t: t_at.whole(),
-            out: out.whole(),
-            rows,
-            columns,
-            tokens,
-            adds,
-        };
-        bed.run(&[launch(&linear)])?;
+        let mut launches = Vec::new();
+        for piece in [0..cut, cut..rows].into_iter().filter(|piece| !piece.is_empty()) {
+            let linear = Linear {
+                weight: bed.tensor_bf16(&weight[piece.start * columns..piece.end * columns])?,
+                bias: if has_bias { Some(bed.tensor_bf16(&bias[piece.clone()])?) } else { None },
+                t: t_at.whole(),
+                out: out.whole(),
+                rows: piece.len(),
+                first: piece.start,
+                out_rows: rows,
+                columns,
+                tokens,
+                adds,
+            };
+            launches.push(launch(&linear));
+        }
+        bed.run(&launches)?;
         let want: Vec<_> = (0..tokens * rows)
             .map(|i| {
                 let (token, row) = (i / rows, i % rows);
