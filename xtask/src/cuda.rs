@@ -95,7 +95,7 @@ pub fn sanitized_tests() -> Result<()> {
     shell::run(
         shell::cargo()
             .args(["test", "--package", "gpt-oss-cuda", "--test", "operators", "--locked"])
-            .env("GPT_OSS_CUDA_SANITIZE", "address")
+            .env("GPT_OSS_CUDA_SANITIZE", "address,undefined")
             .env("CARGO_TARGET_DIR", target)
             .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", format!("env LD_PRELOAD={}", asan.trim()))
             // Fibres have stacks of their own; what the test program itself forgets is not at stake.

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `address`: the kernels look for accesses outside of what was allocated. `cargo xtask test --long` sets it.
+/// What the kernels look for while they run, as g++ names it: `address,undefined` is accesses outside of what was allocated, and
+/// what C++ leaves undefined, addresses that are not aligned among it. `cargo xtask test --long` sets it.
 const SANITIZE: &str = "GPT_OSS_CUDA_SANITIZE";
 /// Where `cargo xtask cuda-kernels` puts what it has compiled, from the root of the repository.
 const IMAGES: &str = "build/cuda-kernels";
@@ -35,12 +36,22 @@ fn emulate() {
     build.cpp(true).std("c++17").file("emulation/emulation.cpp").include("emulation");
     // The compiler's own optimizations are what the tests wait for, in debug builds too. Products and sums stay apart.
     build.opt_level(2).flag("-ffp-contract=off").flag("-march=x86-64-v3").flag("-fno-strict-aliasing");
-    if std::env::var(SANITIZE).is_ok_and(|which| which == "address") {
-        build.flag("-fsanitize=address").flag("-fno-omit-frame-pointer");
-        println!("cargo::rustc-link-arg=-lasan");
+    if let Ok(which) = std::env::var(SANITIZE) {
+        build.flag(format!("-fsanitize={which}")).flag("-fno-sanitize-recover=all").flag("-fno-omit-frame-pointer");
+        for library in which.split(',').filter_map(library_of) {
+            println!("cargo::rustc-link-arg=-l{library}");
+        }
     }
     build.compile("gpt_oss_cuda_emulation");
     println!("cargo::rustc-cfg=emulated");
+}
+
+fn library_of(sanitizer: &str) -> Option<&'static str> {
+    match sanitizer {
+        "address" => Some("asan"),
+        "undefined" => Some("ubsan"),
+        _ => None,
+    }
 }
 
 /// The kernels' text, for compiling them where the device is.

@@ -7,7 +7,7 @@
 #define NONE_POSSIBLE 2u
 #define NO_TOKEN 0xffffffffu
 // Words of one row: temperature, seed (low, high), position, first change, changes, most likely ones wanted plus 1 or 0, top_k,
-// top_p, min_p, 0, 0.
+// top_p, min_p, mask plus 1 or 0, 0.
 #define ROW_WORDS 12
 // Words of one change: token, whether it is out, bias, repetition, what is taken off, room for the logit as it was.
 #define CHANGE_WORDS 6
@@ -25,7 +25,10 @@ struct SampleArgs {
     // A bit for each token that the tokenizer has.
     const u32 *known;
     const u32 *rows;
+    // In ascending order of tokens, each named once.
     u32 *changes;
+    // (masks, vocabulary / 32 rounded up) A bit for each token that may be chosen, of the rows that name a mask.
+    const u32 *masks;
     u32 *answers;
     // (rows) what was chosen; 0 where nothing could be
     u32 *next;
@@ -96,6 +99,11 @@ DEVICE double sample_sum(double x, double *sums) {
 
 DEVICE bool sample_known(const u32 *known, u32 token) { return (known[token / 32] >> (token % 32)) & 1u; }
 
+// `mask` may be null: then every known token is possible.
+DEVICE bool sample_possible(const u32 *known, const u32 *mask, u32 token) {
+    return sample_known(known, token) && (mask == 0 || sample_known(mask, token));
+}
+
 // Not past the largest finite number.
 DEVICE float sample_finite(float x) { return fminf(fmaxf(x, -3.402823466e38f), 3.402823466e38f); }
 
@@ -103,6 +111,7 @@ DEVICE float sample_finite(float x) { return fminf(fmaxf(x, -3.402823466e38f), 3
 struct SampleField {
     const float *logits;
     const u32 *known;
+    const u32 *mask;
     u32 vocabulary;
     float top, temperature;
     // Of the rank of a token: what is behind this logit, and of those with this logit behind this token, is out.
@@ -117,7 +126,7 @@ DEVICE u32 sample_key(float x) {
 
 // The logit that a token is drawn by, at most 0; minus infinity if it is out.
 DEVICE float sample_logit(const SampleField &f, u32 i) {
-    if (!sample_known(f.known, i) || !(f.logits[i] > NEVER)) {
+    if (!sample_possible(f.known, f.mask, i) || !(f.logits[i] > NEVER)) {
         return NEVER;
     }
     const float v = (f.logits[i] - f.top) / f.temperature;
@@ -234,6 +243,7 @@ KERNEL(sample, SampleArgs, SAMPLE_THREADS) {
     const float temperature = __uint_as_float(row[0]);
     u32 *changes = a.changes + static_cast<u64>(row[4]) * CHANGE_WORDS;
     const u32 change_count = row[5];
+    const u32 *mask = row[10] == 0 ? 0 : a.masks + static_cast<u64>(row[10] - 1) * ((a.vocabulary + 31) / 32);
     if (tid == 0) {
         a.next[blockIdx.x] = 0;
     }
@@ -293,9 +303,8 @@ KERNEL(sample, SampleArgs, SAMPLE_THREADS) {
         }
     }
     __syncthreads();
-    // Tokens are named once each.
     for (u32 i = tid; i < change_count; i += SAMPLE_THREADS) {
-        u32 *change = changes + i * CHANGE_WORDS;
+        u32 *change = changes + static_cast<u64>(i) * CHANGE_WORDS;
         float v = logits[change[0]];
         change[5] = __float_as_uint(v);
         if (v > NEVER) {
@@ -311,7 +320,7 @@ KERNEL(sample, SampleArgs, SAMPLE_THREADS) {
     top = NEVER;
     token = NO_TOKEN;
     for (u32 i = tid; i < a.vocabulary; i += SAMPLE_THREADS) {
-        if (sample_known(a.known, i) && logits[i] > top) {
+        if (sample_possible(a.known, mask, i) && logits[i] > top) {
             top = logits[i];
             token = i;
         }
@@ -324,7 +333,7 @@ KERNEL(sample, SampleArgs, SAMPLE_THREADS) {
         return;
     }
     if (temperature != 0.0f) {
-        SampleField field{logits, a.known, a.vocabulary, top, temperature, 0, NO_TOKEN};
+        SampleField field{logits, a.known, mask, a.vocabulary, top, temperature, 0, NO_TOKEN};
         if (row[7] != 0) {
             sample_cut(field, row[7], 0.0f, tokens);
         }
@@ -391,12 +400,19 @@ KERNEL(sample, SampleArgs, SAMPLE_THREADS) {
         answer[0] = 0;
         answer[1] = token;
         a.next[blockIdx.x] = token;
-        float raw = logits[token];
-        for (u32 i = 0; i < change_count; i++) {
-            if (changes[i * CHANGE_WORDS] == token) {
-                raw = __uint_as_float(changes[i * CHANGE_WORDS + 5]);
+        // The first change that is not of a lower token: there may be as many as tokens.
+        u32 from = 0, to = change_count;
+        while (from < to) {
+            const u32 middle = from + (to - from) / 2;
+            if (changes[static_cast<u64>(middle) * CHANGE_WORDS] < token) {
+                from = middle + 1;
+            } else {
+                to = middle;
             }
         }
+        const u32 *change = changes + static_cast<u64>(from) * CHANGE_WORDS;
+        const bool is_changed = from < change_count && change[0] == token;
+        const float raw = is_changed ? __uint_as_float(change[5]) : logits[token];
         answer[2] = __float_as_uint(static_cast<float>(static_cast<double>(raw) - normalizer));
     }
 }

@@ -156,12 +156,15 @@ impl CudaModel {
         end_tokens: &[u32],
     ) -> Result<(), DeviceError> {
         assert!(self.launched.len() < FETCHES_MAX, "{} steps were not collected", self.launched.len());
-        let mut requests = Requests::default();
-        let mut wanted = Vec::with_capacity(draws.len());
-        for draw in draws {
-            let can = requests.push(draw, end_tokens, self.config.vocabulary);
-            wanted.push(can.then_some(draw.sampling.logprobs));
+        for span in spans {
+            let end = span.position + span.tokens.len();
+            let context = self.bounds.context_length;
+            assert!(end <= context, "position {end} and a context of {context}: a kernel would read past the turns");
         }
+        let (requests, can) =
+            Requests::of(draws, end_tokens, self.config.vocabulary, self.layout.changes_max);
+        let wanted =
+            can.iter().zip(draws).map(|(can, draw)| can.then_some(draw.sampling.logprobs)).collect();
         let step = Step::of(&self.layout, self.groups.windows.len(), spans, &requests);
         // One upload, in front of all kernels: a second one would wait until the device has come to it.
         upload(&*self.device, self.at(self.workspace.1.step), &step.words)?;
@@ -229,6 +232,7 @@ impl CudaModel {
             known: self.at(w.known),
             rows: self.input(self.layout.samples),
             changes: self.input(step.changes),
+            masks: self.input(step.masks),
             answers,
             next: self.at(w.next_tokens),
             vocabulary: self.config.vocabulary as u32,
@@ -346,6 +350,7 @@ impl CudaModel {
             // A window is a few blocks: nothing to share out.
             let all = parts(step.entries, kv_heads as usize, self.processors) as u32;
             let parts = if window == 0 { all } else { 1 };
+            assert!(step.entries * parts as usize <= w.parts, "parts of attention beyond their room");
             let entries = self.input(self.layout.entries);
             let decode = AttentionDecodeArgs {
                 q: self.at(w.q),
@@ -525,3 +530,6 @@ fn upload(device: &dyn Device, to: Address, words: &[u32]) -> Result<(), DeviceE
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     if bytes.is_empty() { Ok(()) } else { device.upload(to, &bytes) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -213,7 +213,8 @@ pub struct Workspace {
     pub q: u64,
     /// (T, heads, 64) bf16
     pub mixed: u64,
-    /// Of the parts of attention: see `attention_decode.cu`.
+    /// Of the parts of attention: see `attention_decode.cu`. There is room for so many, of all single tokens of a step.
+    pub parts: usize,
     pub part_values: u64,
     pub part_sums: u64,
     /// (T, experts) f32
@@ -243,7 +244,8 @@ impl Workspace {
         let GptOssConfig { hidden, intermediate, experts, experts_per_token: chosen, heads, .. } = *config;
         let tokens = bounds.tokens();
         let rows = bounds.classes().max().unwrap_or(1);
-        let parts = bounds.classes().map(|c| c * attention_decode::parts(c, config.kv_heads, processors));
+        // Any number of them: beside a prompt single tokens are not filled up to a class.
+        let parts = (1..=rows).map(|n| n * attention_decode::parts(n, config.kv_heads, processors));
         let parts = parts.max().unwrap_or(1);
         let mut l = Layouter::default();
         Workspace {
@@ -255,6 +257,7 @@ impl Workspace {
             qkv: l.place(4 * tokens * (config.query_width() + 2 * config.kv_width())),
             q: l.place(2 * tokens * config.query_width()),
             mixed: l.place(2 * tokens * config.query_width()),
+            parts,
             part_values: l.place(4 * parts * heads * HEAD_DIM),
             part_sums: l.place(4 * parts * heads * 2),
             router_logits: l.place(4 * tokens * experts),

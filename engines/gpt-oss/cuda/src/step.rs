@@ -4,7 +4,7 @@
 use gpt_oss_model::GptOssConfig;
 
 use crate::model::Span;
-use crate::ops::sample::{CHANGE_WORDS, CHANGES_MAX, ROW_WORDS, Requests};
+use crate::ops::sample::{CHANGE_WORDS, CHANGES_MAX, ROW_WORDS, Requests, mask_words};
 use crate::plan::{BLOCK_TOKENS, Bounds, KvGroups};
 
 /// Tokens of a sequence that `attention_prefill.cu` takes together.
@@ -12,7 +12,8 @@ const TILE: usize = 16;
 /// Position of a token that is there to fill up.
 const NOBODY: u32 = u32::MAX;
 
-/// Places of the parts, in words of 32 bits. The block tables and the changes of logits are last, and uploaded as far as they go.
+/// Places of the parts, in words of 32 bits. The block tables, the changes of logits and the masks are last, and uploaded as far
+/// as they go.
 #[derive(Debug, Clone, Copy)]
 pub struct StepLayout {
     pub tokens: usize,
@@ -31,6 +32,8 @@ pub struct StepLayout {
     starts: usize,
     firsts: usize,
     pub tables: usize,
+    /// Changes of logits, of all rows.
+    pub changes_max: usize,
     words: usize,
     /// Words from group to group, in `slots`, and in `starts` and `firsts`.
     tokens_max: usize,
@@ -42,6 +45,8 @@ impl StepLayout {
         let groups = KvGroups::of(config).windows.len();
         let tokens_max = bounds.tokens();
         let rows_max = bounds.sequences_max.next_power_of_two();
+        // Every row has its share, and one may change every token that there is.
+        let changes_max = rows_max * CHANGES_MAX + config.vocabulary;
         let mut end = 0;
         let mut place = |words: usize| {
             let at = end;
@@ -61,7 +66,8 @@ impl StepLayout {
             starts: place(groups * rows_max),
             firsts: place(groups * rows_max),
             tables: place(groups * rows_max * bounds.table()),
-            words: end + rows_max * CHANGES_MAX * CHANGE_WORDS,
+            changes_max,
+            words: end + changes_max * CHANGE_WORDS + rows_max * mask_words(config.vocabulary),
             tokens_max,
             rows_max,
         }
@@ -94,6 +100,8 @@ pub struct Step {
     pub wanted: usize,
     /// Place of the changes, which `samples` names by number.
     pub changes: usize,
+    /// The same of the masks.
+    pub masks: usize,
     /// One token of every sequence, logits wanted of all: what is recorded.
     pub is_decode: bool,
 }
@@ -143,7 +151,9 @@ impl Step {
         }
         let changes = words.len();
         words.extend_from_slice(&requests.changes);
-        assert!(words.len() <= layout.words, "tables or changes beyond their bounds");
+        let masks = words.len();
+        words.extend_from_slice(&requests.masks);
+        assert!(words.len() <= layout.words, "tables, changes or masks beyond their bounds");
         words[layout.samples..][..requests.rows.len()].copy_from_slice(&requests.rows);
         for filler in count..tokens {
             words[layout.positions + filler] = NOBODY;
@@ -154,7 +164,7 @@ impl Step {
         words[layout.tiles..][..tiles.len()].copy_from_slice(&tiles);
         words[layout.wanted..][..wanted.len()].copy_from_slice(&wanted);
         let (entries, tiles, wanted) = (entries.len(), tiles.len() / 4, wanted.len());
-        Step { words, tokens, entries, tiles, wanted, changes, is_decode }
+        Step { words, tokens, entries, tiles, wanted, changes, masks, is_decode }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Chooses tokens, as the SDK's sampler does. What an answer has to begin with (`begin_with`) is left to the SDK.
+//! Chooses tokens, as the SDK's sampler does.
 
 use engine_sdk::{Change, Choice, Draw, History, Sampler, Sampling, Status, TokenLogprob, reason};
 
@@ -12,7 +12,7 @@ pub const ROW_WORDS: usize = 12;
 pub const CHANGE_WORDS: usize = 6;
 pub const ANSWER_WORDS: usize = 3 + 2 * MOST_LIKELY_MAX;
 const MOST_LIKELY_MAX: usize = 20;
-/// Changes of a row: biased tokens, and with penalties those of prompt and answer. A row with more is sampled by the SDK.
+/// Changes that every row may have, whatever the others have: biased tokens, and with penalties those of prompt and answer.
 pub const CHANGES_MAX: usize = 1024;
 
 const NOT_FINITE: u32 = 1;
@@ -25,6 +25,7 @@ arguments! {
         pub known: Address,
         pub rows: Address,
         pub changes: Address,
+        pub masks: Address,
         pub answers: Address,
         pub next: Address,
         pub vocabulary: u32,
@@ -37,32 +38,51 @@ impl SampleArgs {
     }
 }
 
-/// Rows and changes of a step as the kernel reads them.
+/// Rows, changes and masks of a step as the kernel reads them.
 #[derive(Debug, Default)]
 pub struct Requests {
     pub rows: Vec<u32>,
     pub changes: Vec<u32>,
+    pub masks: Vec<u32>,
 }
 
 impl Requests {
-    /// Adds a row; false, and what was added is one that changes nothing, where the kernel cannot do what is asked.
-    pub fn push(&mut self, draw: &Draw<'_>, end_tokens: &[u32], vocabulary: usize) -> bool {
+    /// Of each draw a row, and whether the kernel can do what is asked: where it cannot, its row changes nothing. There is
+    /// room for `changes_max` changes, at least [`CHANGES_MAX`] a row: one may take what the others leave.
+    pub fn of(
+        draws: &[Draw<'_>],
+        end_tokens: &[u32],
+        vocabulary: usize,
+        changes_max: usize,
+    ) -> (Requests, Vec<bool>) {
+        let mut requests = Requests::default();
+        let can = draws.iter().enumerate().map(|(n, draw)| {
+            let kept_for_others = CHANGES_MAX * (draws.len() - n - 1);
+            requests.push(draw, end_tokens, vocabulary, changes_max.saturating_sub(kept_for_others))
+        });
+        let can = can.collect();
+        (requests, can)
+    }
+
+    fn push(&mut self, draw: &Draw<'_>, end_tokens: &[u32], vocabulary: usize, changes_max: usize) -> bool {
         let Sampling { temperature, top_p, top_k, min_p, seed, logprobs, .. } = *draw.sampling;
         let mut changes = Change::all(draw.sampling, draw.history, end_tokens);
         changes.retain(|c| (c.id as usize) < vocabulary);
         let first = self.changes.len() / CHANGE_WORDS;
         let wanted = logprobs.map_or(0, |n| n + 1);
-        let can =
-            draw.only.is_none() && changes.len() <= CHANGES_MAX && wanted as usize <= MOST_LIKELY_MAX + 1;
+        let can = first + changes.len() <= changes_max && wanted as usize <= MOST_LIKELY_MAX + 1;
         if !can {
             self.rows.extend([0; ROW_WORDS]);
             return false;
         }
+        let mask = draw.only.as_ref().map_or(0, |only| {
+            self.masks.extend(mask_of(only, vocabulary));
+            (self.masks.len() / mask_words(vocabulary)) as u32
+        });
         let seed = [seed as u32, (seed >> 32) as u32];
         let (first, count) = (first as u32, changes.len() as u32);
-        let cuts = [top_k, top_p.to_bits(), min_p.to_bits(), 0, 0];
         self.rows.extend([temperature.to_bits(), seed[0], seed[1], draw.position, first, count, wanted]);
-        self.rows.extend(cuts);
+        self.rows.extend([top_k, top_p.to_bits(), min_p.to_bits(), mask, 0]);
         for Change { id, out, bias, repetition, penalty } in changes {
             self.changes.extend([
                 id,
@@ -77,8 +97,22 @@ impl Requests {
     }
 }
 
-/// Whether the kernel chooses under this sampling whatever the tokens so far are, unless penalties name more than
-/// [`CHANGES_MAX`] of them, or a beginning is given.
+/// Words of a mask: a bit for each token.
+pub fn mask_words(vocabulary: usize) -> usize {
+    vocabulary.div_ceil(32)
+}
+
+/// The mask under which these tokens alone may be chosen.
+fn mask_of(only: &[u32], vocabulary: usize) -> Vec<u32> {
+    let mut mask = vec![0; mask_words(vocabulary)];
+    for &id in only.iter().filter(|id| (**id as usize) < vocabulary) {
+        mask[id as usize / 32] |= 1 << (id % 32);
+    }
+    mask
+}
+
+/// Whether the kernel chooses under this sampling, whatever else is in the step, as long as nothing of it depends on the tokens
+/// so far.
 pub fn chooses(sampling: &Sampling, end_tokens: &[u32]) -> bool {
     sampling.logit_bias.len() + sampling.stop_tokens.len() + end_tokens.len() <= CHANGES_MAX
         && sampling.logprobs.is_none_or(|n| n as usize <= MOST_LIKELY_MAX)
@@ -116,13 +150,23 @@ pub fn known_bits(known: &[bool]) -> Vec<u32> {
     known.chunks(32).map(word).collect()
 }
 
-/// Kinds of rows in the check.
-fn samplings(bed: &mut Bed<'_>, vocabulary: usize) -> Vec<(Sampling, History, bool)> {
+/// A row of the check.
+#[derive(Default)]
+struct Row {
+    sampling: Sampling,
+    history: History,
+    only: Option<Vec<u32>>,
+    /// One of its logits is no number.
+    has_nan: bool,
+}
+
+/// Rows of all kinds.
+fn rows(bed: &mut Bed<'_>, vocabulary: usize) -> Vec<Row> {
     let mut all = Vec::new();
     let plain = |temperature, seed| Sampling { temperature, seed, ..Sampling::default() };
     for (i, temperature) in [0.0, 1.0, 0.7, 2.0, 0.01].into_iter().enumerate() {
         let seed = bed.number();
-        all.push((plain(temperature, seed), History::default(), true));
+        all.push(Row { sampling: plain(temperature, seed), ..Row::default() });
         let mut penal = Sampling {
             repetition_penalty: 1.5,
             presence_penalty: 0.5,
@@ -133,10 +177,13 @@ fn samplings(bed: &mut Bed<'_>, vocabulary: usize) -> Vec<(Sampling, History, bo
             ..plain(temperature, seed)
         };
         penal.stop_tokens = vec![7];
-        let prompt: Vec<u32> = (0..20).map(|_| bed.below(vocabulary) as u32).collect();
+        // The second has more than a row's share of changes where the vocabulary is that large.
+        let length = if i == 1 { 4000 } else { 20 };
+        let prompt: Vec<u32> = (0..length).map(|_| bed.below(vocabulary) as u32).collect();
         let mut history = History::new(&prompt, &penal);
         (0..10).for_each(|_| history.push(bed.below(vocabulary) as u32));
-        all.push((penal, history, true));
+        let only = (i == 3).then(|| (0..vocabulary as u32).filter(|id| id % 5 == 2).collect());
+        all.push(Row { sampling: penal, history, only, has_nan: false });
     }
     for (temperature, top_k, top_p, min_p) in [
         (1.0, 1, 1.0, 0.0),
@@ -149,11 +196,16 @@ fn samplings(bed: &mut Bed<'_>, vocabulary: usize) -> Vec<(Sampling, History, bo
     ] {
         let sampling = Sampling { top_k, top_p, min_p, ..plain(temperature, bed.number()) };
         let biased = Sampling { logit_bias: vec![(2, -50.0), (4, 2.5)], ..sampling.clone() };
-        all.push((sampling, History::default(), true));
-        all.push((biased, History::default(), true));
+        let some = (0..vocabulary as u32).filter(|_| bed.below(3) == 0).collect();
+        all.push(Row { sampling: sampling.clone(), only: Some(some), ..Row::default() });
+        all.push(Row { sampling, ..Row::default() });
+        all.push(Row { sampling: biased, ..Row::default() });
     }
-    // One row with a NaN.
-    all.push((plain(1.0, 1), History::default(), false));
+    // The last token alone; one that the tokenizer does not have; none at all.
+    for only in [vec![vocabulary as u32 - 1], vec![9], vec![]] {
+        all.push(Row { only: Some(only), ..Row::default() });
+    }
+    all.push(Row { has_nan: true, ..Row::default() });
     all
 }
 
@@ -162,42 +214,50 @@ pub(super) fn check(device: &dyn Device, size: Size, seed: u64) -> Result<(), Fa
     let vocabulary = size.of([33, 2048, 1021, 5000]);
     let end_tokens = [3, 8];
     let known: Vec<bool> = (0..vocabulary).map(|id| id % 11 != 9).collect();
-    let kinds = samplings(&mut bed, vocabulary);
+    let rows = rows(&mut bed, vocabulary);
     // Few different numbers, so that the largest are several. Never -0, which the SDK ranks behind 0 and the kernel does not.
     let step = if size == Size::RaggedTail { 2.0 } else { 0.001 };
     let mut logits: Vec<f32> =
-        (0..kinds.len() * vocabulary).map(|_| (bed.float(4.0) / step).round() * step + 0.0).collect();
-    for ((_, _, is_sound), row) in kinds.iter().zip(logits.chunks_exact_mut(vocabulary)) {
-        if !is_sound {
-            row[vocabulary - 2] = f32::NAN;
+        (0..rows.len() * vocabulary).map(|_| (bed.float(4.0) / step).round() * step + 0.0).collect();
+    for (row, logits) in rows.iter().zip(logits.chunks_exact_mut(vocabulary)) {
+        if row.has_nan {
+            logits[vocabulary - 2] = f32::NAN;
         }
     }
-    let mut requests = Requests::default();
-    for (row, (sampling, history, _)) in kinds.iter().enumerate() {
-        let draw = Draw { sampling, history, position: row as u32 * 3, only: None };
-        if !requests.push(&draw, &end_tokens, vocabulary) {
-            return Err(Failure::Other(format!("row {row} cannot be sampled")));
-        }
+    let draws: Vec<Draw<'_>> = (0..)
+        .zip(&rows)
+        .map(|(n, Row { sampling, history, only, .. })| Draw {
+            sampling,
+            history,
+            position: 3 * n,
+            only: only.clone(),
+        })
+        .collect();
+    let (requests, can) =
+        Requests::of(&draws, &end_tokens, vocabulary, rows.len() * CHANGES_MAX + vocabulary);
+    if let Some(row) = can.iter().position(|can| !can) {
+        return Err(Failure::Other(format!("row {row} cannot be sampled")));
     }
-    let answers = bed.room(4 * kinds.len() * ANSWER_WORDS)?;
-    let next = bed.room(4 * kinds.len())?;
+    let answers = bed.room(4 * rows.len() * ANSWER_WORDS)?;
+    let next = bed.room(4 * rows.len())?;
     let arguments = SampleArgs {
         logits: bed.put_f32(&logits)?,
         known: bed.put_u32(&known_bits(&known))?,
         rows: bed.put_u32(&requests.rows)?,
         changes: bed.put_u32(&requests.changes)?,
+        masks: bed.put_u32(&requests.masks)?,
         answers,
         next,
         vocabulary: vocabulary as u32,
     };
-    device.launch(&arguments.launch(kinds.len()))?;
-    let words = bed.get_u32(answers, kinds.len() * ANSWER_WORDS)?;
-    let next = bed.get_u32(next, kinds.len())?;
+    device.launch(&arguments.launch(rows.len()))?;
+    let words = bed.get_u32(answers, rows.len() * ANSWER_WORDS)?;
+    let next = bed.get_u32(next, rows.len())?;
     let mut sampler = Sampler::new(known, end_tokens.to_vec());
-    for (row, (sampling, history, _)) in kinds.iter().enumerate() {
-        let got = answer(&words[row * ANSWER_WORDS..][..ANSWER_WORDS], sampling.logprobs);
+    for (row, draw) in draws.iter().enumerate() {
+        let got = answer(&words[row * ANSWER_WORDS..][..ANSWER_WORDS], draw.sampling.logprobs);
         let logits = &mut logits[row * vocabulary..][..vocabulary];
-        let want = sampler.choose(logits, sampling, history, row as u32 * 3, None);
+        let want = sampler.choose_for(logits, draw);
         let is_same = match (&got, &want) {
             (Ok(got), Ok(want)) => {
                 let near = |(a, b): (&TokenLogprob, &TokenLogprob)| {
@@ -223,22 +283,59 @@ pub(super) fn bench(device: &dyn Device, tokens: usize) -> Result<Option<Bench>,
         return Ok(None);
     }
     let bed = Bed::new(device, 0);
-    let mut requests = Requests::default();
     let (sampling, history) = (Sampling::default(), History::default());
-    for _ in 0..tokens {
-        let draw = Draw { sampling: &sampling, history: &history, position: 0, only: None };
-        requests.push(&draw, &[], shape::VOCABULARY);
-    }
+    let draw = Draw { sampling: &sampling, history: &history, position: 0, only: None };
+    let (requests, _) =
+        Requests::of(&vec![draw; tokens], &[], shape::VOCABULARY, tokens * CHANGES_MAX);
     let logits = vec![0.0; tokens * shape::VOCABULARY];
     let arguments = SampleArgs {
         logits: bed.put_f32(&logits)?,
         known: bed.put_u32(&known_bits(&vec![true; shape::VOCABULARY]))?,
         rows: bed.put_u32(&requests.rows)?,
         changes: bed.room(4)?,
+        masks: bed.room(4)?,
         answers: bed.room(4 * tokens * ANSWER_WORDS)?,
         next: bed.room(4 * tokens)?,
         vocabulary: shape::VOCABULARY as u32,
     };
     let bytes = (4 * tokens * shape::VOCABULARY) as u64;
     Ok(Some(Bench { launches: vec![arguments.launch(tokens)], bytes, operations: 0 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether each of some rows with so many changes is chosen by the kernel, with room for so many in all.
+    fn can(changes: &[usize], changes_max: usize) -> Vec<bool> {
+        let vocabulary = 3000;
+        let sampling = |count: &usize| Sampling {
+            logit_bias: (0..*count as u32).map(|id| (id, 1.0)).collect(),
+            ..Sampling::default()
+        };
+        let samplings: Vec<Sampling> = changes.iter().map(sampling).collect();
+        let history = History::default();
+        let draw = |sampling| Draw { sampling, history: &history, position: 0, only: None };
+        let draws: Vec<Draw<'_>> = samplings.iter().map(draw).collect();
+        let (requests, can) = Requests::of(&draws, &[], vocabulary, changes_max);
+        assert!(requests.changes.len() <= changes_max * CHANGE_WORDS);
+        assert_eq!(requests.rows.len(), changes.len() * ROW_WORDS);
+        can
+    }
+
+    #[test]
+    fn every_row_has_its_share_and_one_takes_what_the_others_leave() {
+        let room = |rows: usize| rows * CHANGES_MAX + 3000;
+        assert_eq!(can(&[3000], room(1)), [true]);
+        assert_eq!(can(&[3000, 1024, 1024], room(3)), [true; 3]);
+        // The second would take a share that the others may need; when it is the third's turn one is left over.
+        assert_eq!(can(&[3000, 3000, 3000, 1024], room(4)), [true, false, true, true]);
+        assert_eq!(can(&[1024, 1025, 1024], 3 * CHANGES_MAX), [true, false, true]);
+    }
+
+    #[test]
+    fn a_mask_has_a_bit_for_each_token_that_there_is() {
+        assert_eq!(mask_of(&[0, 31, 32, 65, 66], 66), [1 | 1 << 31, 1, 2]);
+        assert_eq!(mask_of(&[], 33), [0, 0]);
+    }
 }

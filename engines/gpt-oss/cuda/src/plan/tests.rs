@@ -38,6 +38,24 @@ fn places_do_not_overlap() {
     assert_eq!(bounds().classes().collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64, 128]);
 }
 
+/// Of single tokens beside a prompt there is any number, on any GPU.
+#[test]
+fn parts_of_attention_have_room_however_many_tokens_attend() {
+    let config = published();
+    for processors in 1..=256 {
+        for sequences_max in [1, 3, 16, 32, 100] {
+            let bounds = Bounds { sequences_max, ..bounds() };
+            let workspace = Workspace::of(&config, bounds, processors);
+            for entries in 1..=sequences_max {
+                let parts = entries * attention_decode::parts(entries, config.kv_heads, processors);
+                assert!(parts <= workspace.parts, "{processors} processors, {entries} of {sequences_max}");
+            }
+            let values = workspace.part_sums - workspace.part_values;
+            assert!(values as usize >= 4 * workspace.parts * config.heads * HEAD_DIM);
+        }
+    }
+}
+
 #[test]
 fn what_has_no_kernels_is_said() {
     assert_eq!(unsupported(&published()), None);

@@ -148,33 +148,50 @@ fn run(runner: &mut Runner<CudaGptOss>) -> HashMap<u64, (Vec<u32>, u32)> {
     answers
 }
 
-/// Windows that have let blocks go, a prompt in chunks beside answers, prefixes found again, and rows whose logits leave
-/// the device: all by the SDK's own scheduler.
+/// Windows that have let blocks go, a prompt in chunks beside answers, prefixes found again, and an answer held to its
+/// beginning: all by the SDK's own scheduler.
 #[test]
 fn the_scheduler_drives_it_to_the_recorded_answers() {
     let bounds = Bounds { context_length: 512, sequences_max: 3, batch_tokens_max: 100, blocks: 30 };
     let Some(mut runner) = emulated(bounds) else { return };
     let (long, short) = (recorded("memory_long"), recorded("sum"));
     let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
-    // The most likely one of a few is the most likely one. What an answer begins with is not the device's to choose.
-    let by_the_device = Sampling { top_k: 1, temperature: 1.0, ..Sampling::default() };
-    let by_the_sdk = Sampling { begin_with: vec![beginning(&short)], ..by_the_device.clone() };
+    // The most likely one of a few is the most likely one.
+    let likeliest = Sampling { top_k: 1, temperature: 1.0, ..Sampling::default() };
+    let held = Sampling { begin_with: vec![beginning(&short)], ..likeliest.clone() };
     let submit = |n: u64, recorded: &Recorded, sampling: &Sampling, runner: &mut Runner<CudaGptOss>| {
         runner.submit(n, Prompt::Tokens(recorded.prompt.clone()), sampling.clone()).expect("it can be");
     };
     submit(1, &long, &greedy, &mut runner);
     submit(2, &short, &greedy, &mut runner);
-    submit(3, &short, &by_the_device, &mut runner);
+    submit(3, &short, &likeliest, &mut runner);
     let answers = run(&mut runner);
     assert_eq!(answers[&1].0, long.answer);
     assert_eq!(answers[&2].0, short.answer);
     assert_eq!(answers[&3].0, short.answer);
     submit(4, &long, &greedy, &mut runner);
-    submit(5, &short, &by_the_sdk, &mut runner);
+    submit(5, &short, &held, &mut runner);
     let answers = run(&mut runner);
     assert_eq!(answers[&4].0, long.answer);
     assert_eq!(answers[&5].0, short.answer);
     assert!(answers[&4].1 >= 64, "{} tokens were found again", answers[&4].1);
+}
+
+/// Each changes every logit, and a step has room for three of them: the logits of one row leave the device.
+#[test]
+fn rows_that_change_too_much_are_chosen_by_the_host() {
+    let bounds = Bounds { context_length: 128, sequences_max: 4, batch_tokens_max: 64, blocks: 30 };
+    let Some(mut runner) = emulated(bounds) else { return };
+    let vocabulary = runner.spec().vocabulary_size;
+    let short = recorded("sum");
+    for n in 1..=4 {
+        let logit_bias = (0..vocabulary).map(|id| (id, 0.0)).collect();
+        let sampling = Sampling { temperature: 0.0, logit_bias, ..Sampling::default() };
+        runner.submit(n, Prompt::Tokens(short.prompt.clone()), sampling).expect("it can be");
+    }
+    for (n, (tokens, _)) in run(&mut runner) {
+        assert_eq!(tokens, short.answer, "sequence {n}");
+    }
 }
 
 /// The spelling of the first two tokens of an answer.
