@@ -65,6 +65,7 @@ pub fn test(arguments: &TestArguments) -> Result<()> {
     }
     if arguments.long && cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         steps.step("cuda kernels, sanitized", cuda::sanitized_tests)?;
+        steps.step("cuda kernels, races", cuda::raced_kernels)?;
     }
     steps.step("other platforms", platforms::check)?;
     steps.report();

@@ -103,6 +103,33 @@ pub fn sanitized_tests() -> Result<()> {
     )
 }
 
+/// The kernels once more, where memory that two threads use with no barrier between them is a fault, whoever came first. The
+/// thread sanitizer is told of fibres by the emulation; the test harness is not instrumented, so a program without threads runs them.
+pub fn raced_kernels() -> Result<()> {
+    let tsan = shell::output(shell::command("gcc").arg("-print-file-name=libtsan.so"))?;
+    let target = crate::metadata::Metadata::read()?.target_directory.join("sanitized");
+    let cargo = |words: &[&str]| {
+        let mut command = shell::cargo();
+        command
+            .args(words)
+            .env("GPT_OSS_CUDA_SANITIZE", "thread")
+            .env("CARGO_TARGET_DIR", &target)
+            // Where addresses are spread too far the sanitizer does not start.
+            .env(
+                "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
+                format!("env LD_PRELOAD={} setarch -R", tsan.trim()),
+            );
+        command
+    };
+    let mut fault =
+        cargo(&["test", "--package", "gpt-oss-cuda", "--test", "emulation", "--locked", "--", "a_missing"]);
+    let said = fault.output().context("cannot run the kernel that lacks a barrier")?;
+    if !String::from_utf8_lossy(&said.stderr).contains("data race emulation/faults.cu") {
+        bail!("the thread sanitizer did not find the barrier that fault_missing_barrier lacks");
+    }
+    shell::run(&mut cargo(&["run", "--package", CHECK, "--locked", "--", "devices", "--emulated"]))
+}
+
 /// `cargo xtask gpu-bundle`: one folder that needs only a driver.
 pub fn bundle() -> Result<()> {
     kernels()?;

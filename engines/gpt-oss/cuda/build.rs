@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What the kernels look for while they run, as g++ names it: `address,undefined` is accesses outside of what was allocated, and
-/// what C++ leaves undefined, addresses that are not aligned among it. `cargo xtask test --long` sets it.
+/// what C++ leaves undefined, addresses that are not aligned among it; `thread` is memory that two threads use with no barrier
+/// between. `cargo xtask test --long` sets it.
 const SANITIZE: &str = "GPT_OSS_CUDA_SANITIZE";
 /// Where `cargo xtask cuda-kernels` puts what it has compiled, from the root of the repository.
 const IMAGES: &str = "build/cuda-kernels";
@@ -13,15 +14,15 @@ fn main() {
     println!("cargo::rerun-if-changed=kernels");
     println!("cargo::rerun-if-changed=emulation");
     println!("cargo::rerun-if-env-changed={SANITIZE}");
-    println!("cargo::rustc-check-cfg=cfg(emulated)");
+    println!("cargo::rustc-check-cfg=cfg(emulated, stand_in_driver)");
     let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));
     let here = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     list_sources(&here.join("kernels"), &out.join("sources.rs"));
     list_images(&here.join("../../..").join(IMAGES), &out.join("images.rs"));
-    emulate();
+    emulate(&out);
 }
 
-fn emulate() {
+fn emulate(out: &Path) {
     let target = |name: &str| std::env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
     if target("OS") != "linux" || target("ARCH") != "x86_64" {
         return;
@@ -32,24 +33,65 @@ fn emulate() {
         );
         return;
     }
-    let mut build = cc::Build::new();
-    build.cpp(true).std("c++17").file("emulation/emulation.cpp").include("emulation");
-    // The compiler's own optimizations are what the tests wait for, in debug builds too. Products and sums stay apart.
-    build.opt_level(2).flag("-ffp-contract=off").flag("-march=x86-64-v3").flag("-fno-strict-aliasing");
-    if let Ok(which) = std::env::var(SANITIZE) {
-        build.flag(format!("-fsanitize={which}")).flag("-fno-sanitize-recover=all").flag("-fno-omit-frame-pointer");
-        for library in which.split(',').filter_map(library_of) {
-            println!("cargo::rustc-link-arg=-l{library}");
-        }
+    let sanitize = std::env::var(SANITIZE).unwrap_or_default();
+    let watches_races = sanitize.split(',').any(|s| s == "thread");
+    let build = |file: &str| {
+        let mut build = cc::Build::new();
+        build.cpp(true).std("c++17").file(file).include("emulation");
+        // The compiler's own optimizations are what the tests wait for, in debug builds too. Products and sums stay apart.
+        build.opt_level(2).flag("-ffp-contract=off").flag("-march=x86-64-v3").flag("-fno-strict-aliasing");
+        build
+    };
+    let (mut machinery, mut kernels) = (build("emulation/emulation.cpp"), build("emulation/kernels.cpp"));
+    if watches_races {
+        // The machinery tells the sanitizer which thread goes on; its own lists are no memory of a kernel.
+        machinery.define("WATCH_RACES", None);
+    } else if !sanitize.is_empty() {
+        watch(&mut machinery, &sanitize);
     }
-    build.compile("gpt_oss_cuda_emulation");
+    if !sanitize.is_empty() {
+        watch(&mut kernels, &sanitize);
+    }
+    for library in sanitize.split(',').filter_map(library_of) {
+        println!("cargo::rustc-link-arg=-l{library}");
+    }
+    let mut objects = kernels.compile_intermediates();
+    objects.extend(machinery.compile_intermediates());
+    if sanitize.is_empty() {
+        objects.extend(build("emulation/driver.cpp").compile_intermediates());
+        stand_in_driver(&objects, &out.join("driver"));
+        objects.pop();
+    }
+    cc::Build::new().cpp(true).objects(objects).compile("gpt_oss_cuda_emulation");
     println!("cargo::rustc-cfg=emulated");
+}
+
+/// Links the emulation as what takes the place of the driver's library in a test.
+fn stand_in_driver(objects: &[PathBuf], folder: &Path) {
+    std::fs::create_dir_all(folder).expect("cargo's folder for outputs can be written to");
+    let library = folder.join("libcuda.so.1");
+    let linked =
+        Command::new("g++").args(["-shared", "-Wl,-Bsymbolic", "-o"]).arg(library).args(objects).status();
+    assert!(
+        linked.is_ok_and(|status| status.success()),
+        "the stand-in for the driver's library cannot be linked"
+    );
+    println!("cargo::rustc-cfg=stand_in_driver");
+    println!("cargo::rustc-env=STAND_IN_DRIVER={}", folder.display());
+}
+
+fn watch(build: &mut cc::Build, sanitize: &str) {
+    build
+        .flag(format!("-fsanitize={sanitize}"))
+        .flag("-fno-sanitize-recover=all")
+        .flag("-fno-omit-frame-pointer");
 }
 
 fn library_of(sanitizer: &str) -> Option<&'static str> {
     match sanitizer {
         "address" => Some("asan"),
         "undefined" => Some("ubsan"),
+        "thread" => Some("tsan"),
         _ => None,
     }
 }

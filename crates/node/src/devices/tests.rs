@@ -2,6 +2,9 @@
 
 use super::*;
 
+#[cfg(target_os = "linux")]
+mod nvidia;
+
 fn gpu(id: &str) -> DeviceInfo {
     let kind = id.split(':').next().unwrap_or_default().to_owned();
     DeviceInfo { id: id.into(), kind, name: "test".into(), memory_total: 1, driver: None }

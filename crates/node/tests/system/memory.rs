@@ -24,13 +24,24 @@ struct World {
 
 impl World {
     async fn new(limits: MemoryLimits, models: &[(&str, Value)]) -> World {
+        World::on("sim:0=8GiB", "sim:0", limits, models, 1).await
+    }
+
+    /// With other devices, and so many replicas of each model.
+    async fn on(
+        devices: &'static str,
+        used: &'static str,
+        limits: MemoryLimits,
+        models: &[(&str, Value)],
+        replicas: u32,
+    ) -> World {
         let engines = tempfile::tempdir().unwrap();
         engine_testkit::build::install_engine("fault", "0.1.0", engines.path()).unwrap();
         let folder = engines.path().to_owned();
         let rig = rig_with(move |config| {
             config.engine_dirs = vec![folder];
-            config.devices = "sim:0".parse().unwrap();
-            config.simulated_devices = "sim:0=8GiB".parse().unwrap();
+            config.devices = used.parse().unwrap();
+            config.simulated_devices = devices.parse().unwrap();
             config.memory = limits;
             config.sequences_max = Some(4);
         })
@@ -44,7 +55,7 @@ impl World {
             let fingerprint = manifest.fingerprint();
             fingerprints.push(((*id).to_owned(), fingerprint.clone()));
             let options = fault.as_object().unwrap().clone();
-            let settings = ModelSettings { options, ..ModelSettings::default() };
+            let settings = ModelSettings { options, replicas: Some(replicas), ..ModelSettings::default() };
             wanted.push(DesiredModel { fingerprint, manifest, settings });
         }
         rig.link.put_models(&DesiredModels { models: wanted }).await.unwrap();
@@ -113,6 +124,25 @@ async fn a_model_larger_than_the_device_is_refused_with_both_numbers_and_nobody_
         "{error}"
     );
     world.loaded(&["org/small"]).await;
+}
+
+/// One worker for each GPU and replica: a second one on the first device would not fit.
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_take_a_device_each() {
+    let models = [("org/a", of_gib(5))];
+    let world = World::on("sim:0=8GiB,sim:1=8GiB", "sim:0,sim:1", limits(), &models, 2).await;
+    world.serves("org/a").await;
+    let status = world.rig.until("two replicas", |s| s.models[0].replicas.len() == 2).await;
+    let replicas = &status.models[0].replicas;
+    let mut devices: Vec<&str> = replicas
+        .iter()
+        .flat_map(|r| &r.memory)
+        .filter(|m| m.granted >= 5 * GIB)
+        .map(|m| &*m.device)
+        .collect();
+    devices.sort_unstable();
+    assert_eq!(devices, ["sim:0", "sim:1"], "{replicas:?}");
+    assert_ne!(replicas[0].worker, replicas[1].worker);
 }
 
 #[tokio::test(flavor = "multi_thread")]

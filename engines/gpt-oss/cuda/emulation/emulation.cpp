@@ -1,4 +1,4 @@
-// The emulator's machinery, and all kernels as one translation unit.
+// The emulator's machinery. The kernels are in kernels.cpp, so that they can be watched by sanitizers and this is not.
 
 #include "emulation.h"
 
@@ -10,6 +10,9 @@
 
 #include <sys/mman.h>
 
+#ifdef WATCH_RACES
+#include <sanitizer/tsan_interface.h>
+#endif
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #endif
@@ -48,9 +51,13 @@ struct Gift {
 
 struct Fibre : Thread {
     State state;
+    // The thread sanitizer's name of it.
+    void *watched;
     void *stack_pointer;
     char *stack;
     int barrier_line;
+    // Barriers and gatherings of its warp that it has come to.
+    unsigned barriers, gatherings;
     Gift gift;
 };
 
@@ -58,9 +65,11 @@ struct Machine {
     std::vector<Fibre> fibres;
     std::vector<unsigned> ready;
     void *scheduler;
+    void *watched;
     Body body;
     const void *arguments;
-    alignas(64) char shared[SHARED_BYTES_MAX];
+    // Of the block at work: the only one, or where races are watched one of ROOMS, each of which one block of a launch has.
+    char *rooms, *shared;
     size_t shared_used;
     std::vector<char *> shared_names;
     uint64_t random;
@@ -70,6 +79,30 @@ struct Machine {
 };
 
 thread_local Machine *machine = nullptr;
+
+// What one thread has done before another goes on, for the thread sanitizer: as if every thread of a launch ran at once, ordered by
+// nothing but barriers, __syncwarp, and the launch's beginning and end. Blocks are not ordered at all.
+#ifdef WATCH_RACES
+const size_t ROOMS = 4096;
+char launch_begun, launch_ended;
+void races_done_before(void *what) { __tsan_release(what); }
+void races_wait_for(void *what) { __tsan_acquire(what); }
+void races_go_on_as(void *watched) { __tsan_switch_to_fiber(watched, __tsan_switch_to_fiber_no_sync); }
+void *races_self() { return __tsan_get_current_fiber(); }
+void *races_create() { return __tsan_create_fiber(0); }
+void races_destroy(void *watched) { __tsan_destroy_fiber(watched); }
+#else
+const size_t ROOMS = 1;
+char launch_begun, launch_ended;
+void races_done_before(void *) {}
+void races_wait_for(void *) {}
+void races_go_on_as(void *) {}
+void *races_self() { return nullptr; }
+void *races_create() { return nullptr; }
+void races_destroy(void *) {}
+#endif
+// In front of a room's shared memory, addresses that name its barriers and warps.
+const size_t ROOM_NAMES = 256, ROOM_BYTES = ROOM_NAMES + SHARED_BYTES_MAX;
 
 extern "C" void emulation_switch(void **save, void *load);
 // The registers that a called function has to keep, and the stack.
@@ -99,7 +132,13 @@ emulation_switch:
 Fibre &self() { return *static_cast<Fibre *>(current); }
 
 // Back to the scheduler; returns when this thread is chosen again.
-void yield() { emulation_switch(&self().stack_pointer, machine->scheduler); }
+void yield() {
+    races_go_on_as(machine->watched);
+    emulation_switch(&self().stack_pointer, machine->scheduler);
+}
+
+// Of this block: for even and odd barriers, and for the even and odd gatherings of each warp.
+void *name_of(unsigned which, unsigned count) { return machine->shared - ROOM_NAMES + 2 * which + count % 2; }
 
 [[noreturn]] void fail(const std::string &what) {
     if (machine->error.empty()) {
@@ -115,7 +154,9 @@ void yield() { emulation_switch(&self().stack_pointer, machine->scheduler); }
 }
 
 void fibre_main() {
+    races_wait_for(&launch_begun);
     machine->body(machine->arguments);
+    races_done_before(&launch_ended);
     self().state = State::Ended;
     machine->ended++;
     if (machine->ended + machine->at_barrier == machine->fibres.size() && machine->at_barrier > 0) {
@@ -218,6 +259,16 @@ void together() {
     }
 }
 
+void *new_memory(size_t bytes) {
+    void *memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        fprintf(stderr, "emulation: no memory for %zu bytes\n", bytes);
+        abort();
+    }
+    return memory;
+}
+
 void start(Fibre &fibre) {
 #ifdef __SANITIZE_ADDRESS__
     // The frames of the thread before, which never returned, are still marked.
@@ -240,6 +291,7 @@ bool run_block(Index block, unsigned threads) {
     Machine &m = *machine;
     // What the block before left is no longer there.
     memset(m.shared, 0xff, m.shared_used);
+    races_done_before(&launch_begun);
     m.shared_used = 0;
     m.shared_names.assign(SHARED_NAMES_MAX, nullptr);
     m.at_barrier = m.ended = 0;
@@ -249,6 +301,7 @@ bool run_block(Index block, unsigned threads) {
         Fibre &fibre = m.fibres[i];
         fibre.thread = Index{i, 0, 0};
         fibre.block = block;
+        fibre.barriers = fibre.gatherings = 0;
         start(fibre);
     }
     // The last of `ready` runs first.
@@ -262,6 +315,7 @@ bool run_block(Index block, unsigned threads) {
         Fibre &fibre = m.fibres[m.ready.back()];
         m.ready.pop_back();
         current = &fibre;
+        races_go_on_as(fibre.watched);
         emulation_switch(&m.scheduler, fibre.stack_pointer);
         if (!m.error.empty()) {
             return false;
@@ -283,8 +337,7 @@ Registered::Registered(const char *name, size_t argument_bytes, unsigned threads
     kernels()[name] = Kernel{argument_bytes, threads, body};
 }
 
-void barrier(int line) {
-    Fibre &me = self();
+void wait_at_barrier(Fibre &me, int line) {
     Machine &m = *machine;
     me.barrier_line = line;
     me.state = State::AtBarrier;
@@ -307,6 +360,15 @@ void barrier(int line) {
         }
     }
     me.state = State::Ready;
+}
+
+void barrier(int line) {
+    Fibre &me = self();
+    // A thread that is at the next barrier already is no reason why this one may go on: hence two names.
+    void *name = name_of(0, me.barriers++);
+    races_done_before(name);
+    wait_at_barrier(me, line);
+    races_wait_for(name);
 }
 
 void *shared(int which, size_t bytes) {
@@ -340,9 +402,19 @@ void mma_16x8x16(float *d, const unsigned *a, const unsigned *b) {
 unsigned exchange(int line, int kind, unsigned value, int other) {
     Fibre &me = self();
     me.gift = Gift{line, kind, value, other, nullptr, nullptr, nullptr};
+    // Only __syncwarp shows memory to the other lanes: a shuffle or a ballot does not.
+    if (kind != KIND_TOGETHER) {
+        together();
+        return me.gift.value;
+    }
+    void *name = name_of(1 + me.thread.x / 32, me.gatherings++);
+    races_done_before(name);
     together();
-    return me.gift.value;
+    races_wait_for(name);
+    return 0;
 }
+
+extern "C" void emulation_kernels();
 
 // Size of a kernel's argument struct; 0: there is no such kernel.
 extern "C" size_t emulation_argument_bytes(const char *kernel) {
@@ -355,7 +427,11 @@ extern "C" bool emulation_launch(const char *kernel, const unsigned *grid, unsig
                                  const void *arguments, uint64_t schedule, char *error, size_t error_bytes) {
     if (machine == nullptr) {
         machine = new Machine();
+        machine->rooms = static_cast<char *>(new_memory(ROOMS * ROOM_BYTES));
+        machine->shared = machine->rooms + ROOM_NAMES;
     }
+    // The kernels' file is part of the program only if something of it is named.
+    emulation_kernels();
     Machine &m = *machine;
     m.error.clear();
     const auto found = kernels().find(kernel);
@@ -370,21 +446,19 @@ extern "C" bool emulation_launch(const char *kernel, const unsigned *grid, unsig
         if (m.fibres.size() != threads) {
             for (Fibre &fibre : m.fibres) {
                 munmap(fibre.stack, STACK_BYTES);
+                races_destroy(fibre.watched);
             }
             m.fibres.assign(threads, Fibre{});
+            m.ready.reserve(threads);
             for (Fibre &fibre : m.fibres) {
-                void *stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-                if (stack == MAP_FAILED) {
-                    fprintf(stderr, "emulation: no memory for a stack\n");
-                    abort();
-                }
-                fibre.stack = static_cast<char *>(stack);
+                fibre.stack = static_cast<char *>(new_memory(STACK_BYTES));
+                fibre.watched = races_create();
             }
         }
         m.body = found->second.body;
         m.arguments = arguments;
-        m.shared_used = sizeof m.shared;
+        m.shared_used = SHARED_BYTES_MAX;
+        m.watched = races_self();
         m.random = schedule;
         grid_size = Index{grid[0], grid[1], grid[2]};
         block_size = Index{threads, 1, 1};
@@ -394,10 +468,12 @@ extern "C" bool emulation_launch(const char *kernel, const unsigned *grid, unsig
             const uint64_t n = schedule % 2 == 0 ? i : blocks - 1 - i;
             const Index block = {unsigned(n % grid[0]), unsigned(n / grid[0] % grid[1]),
                                  unsigned(n / grid[0] / grid[1])};
+            m.shared = m.rooms + i % ROOMS * ROOM_BYTES + ROOM_NAMES;
             if (!run_block(block, threads)) {
                 break;
             }
         }
+        races_wait_for(&launch_ended);
     }
     if (m.error.empty()) {
         return true;
@@ -407,7 +483,3 @@ extern "C" bool emulation_launch(const char *kernel, const unsigned *grid, unsig
 }
 
 }  // namespace emulation
-
-#include "../kernels/all.cu"
-
-#include "faults.cu"

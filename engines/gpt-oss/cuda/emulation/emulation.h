@@ -85,11 +85,8 @@ inline unsigned byte_perm(unsigned low, unsigned high, unsigned which) {
 
 }  // namespace emulation
 
-// Nobody else runs until this thread waits.
 inline unsigned long long atomicAdd(unsigned long long *to, unsigned long long x) {
-    const unsigned long long before = *to;
-    *to += x;
-    return before;
+    return __atomic_fetch_add(to, x, __ATOMIC_RELAXED);
 }
 inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 

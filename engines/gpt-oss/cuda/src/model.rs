@@ -159,12 +159,14 @@ impl CudaModel {
         for span in spans {
             let end = span.position + span.tokens.len();
             let context = self.bounds.context_length;
-            assert!(end <= context, "position {end} and a context of {context}: a kernel would read past the turns");
+            assert!(
+                end <= context,
+                "position {end} and a context of {context}: a kernel would read past the turns"
+            );
         }
         let (requests, can) =
             Requests::of(draws, end_tokens, self.config.vocabulary, self.layout.changes_max);
-        let wanted =
-            can.iter().zip(draws).map(|(can, draw)| can.then_some(draw.sampling.logprobs)).collect();
+        let wanted = can.iter().zip(draws).map(|(can, draw)| can.then_some(draw.sampling.logprobs)).collect();
         let step = Step::of(&self.layout, self.groups.windows.len(), spans, &requests);
         // One upload, in front of all kernels: a second one would wait until the device has come to it.
         upload(&*self.device, self.at(self.workspace.1.step), &step.words)?;

@@ -189,6 +189,7 @@ fn the_estimate_is_what_a_load_allocates_whatever_the_shape() {
             check(config, Bounds { context_length, sequences_max, batch_tokens_max, blocks }, processors);
         }
     }
-    let largest = Bounds { context_length: 131_072, sequences_max: 256, batch_tokens_max: 8192, blocks: 70_000 };
+    let largest =
+        Bounds { context_length: 131_072, sequences_max: 256, batch_tokens_max: 8192, blocks: 70_000 };
     check(&cut[0], largest, 148);
 }

@@ -285,8 +285,7 @@ pub(super) fn bench(device: &dyn Device, tokens: usize) -> Result<Option<Bench>,
     let bed = Bed::new(device, 0);
     let (sampling, history) = (Sampling::default(), History::default());
     let draw = Draw { sampling: &sampling, history: &history, position: 0, only: None };
-    let (requests, _) =
-        Requests::of(&vec![draw; tokens], &[], shape::VOCABULARY, tokens * CHANGES_MAX);
+    let (requests, _) = Requests::of(&vec![draw; tokens], &[], shape::VOCABULARY, tokens * CHANGES_MAX);
     let logits = vec![0.0; tokens * shape::VOCABULARY];
     let arguments = SampleArgs {
         logits: bed.put_f32(&logits)?,

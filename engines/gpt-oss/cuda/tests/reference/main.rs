@@ -3,6 +3,9 @@
 #![cfg(emulated)]
 #![expect(clippy::unwrap_used, reason = "a test stops where it is surprised")]
 
+#[cfg(stand_in_driver)]
+mod driver;
+
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -61,7 +64,7 @@ fn prompt(name: &str) -> Prompt {
 }
 
 /// Answers the prompts together: prompts in chunks, then a token each, chosen on the device.
-fn answer(names: &[&str], chunk: usize, schedule: u64) {
+fn answer(device: impl Device + 'static, names: &[&str], chunk: usize) {
     let tokens = |name: &&str| {
         let prompt = prompt(name);
         prompt.prompt_token_ids.len() + prompt.completion_token_ids.len()
@@ -73,7 +76,7 @@ fn answer(names: &[&str], chunk: usize, schedule: u64) {
         batch_tokens_max: chunk * names.len(),
         blocks: names.len() * per_sequence * 2,
     };
-    let mut model = load(Emulated::new(schedule), bounds).unwrap();
+    let mut model = load(device, bounds).unwrap();
     let groups = model.groups().windows.len();
     let mut free = (0..bounds.blocks as u32).rev();
     let mut chats: Vec<Chat> = names
@@ -121,28 +124,28 @@ fn answer(names: &[&str], chunk: usize, schedule: u64) {
 
 #[test]
 fn sum_is_answered_token_for_token() {
-    answer(&["sum"], 64, 0);
+    answer(Emulated::new(0), &["sum"], 64);
 }
 
 #[test]
 fn tool_call_is_answered_token_for_token() {
-    answer(&["tool_call"], 48, 5);
+    answer(Emulated::new(5), &["tool_call"], 48);
 }
 
 #[test]
 fn developer_one_word_is_answered_token_for_token() {
-    answer(&["developer_one_word"], 7, 0);
+    answer(Emulated::new(0), &["developer_one_word"], 7);
 }
 
 #[test]
 fn side_by_side_they_are_answered_the_same() {
-    answer(&["sum", "developer_one_word", "tool_call"], 32, 4);
+    answer(Emulated::new(4), &["sum", "developer_one_word", "tool_call"], 32);
 }
 
 /// More than the kernels for few tokens take, and fewer than the step that is recorded has room for.
 #[test]
 fn a_crowd_is_answered_the_same() {
-    answer(&["capital_low"; 9], 64, 0);
+    answer(Emulated::new(0), &["capital_low"; 9], 64);
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn every_prompt_is_answered_token_for_token() {
     let reference: Reference = serde_json::from_slice(&bytes).unwrap();
     let names: Vec<&str> = reference.prompts.iter().map(|p| &*p.name).collect();
     for (n, names) in names.chunks(5).enumerate() {
-        answer(names, 64, n as u64);
+        answer(Emulated::new(n as u64), names, 64);
     }
 }
 
@@ -160,12 +163,16 @@ fn span(position: usize, tokens: &[u32], wants_logits: bool) -> Span<'_> {
     Span { position, tokens, tables: vec![(0, &[3, 1, 6, 4][..]), (0, &[0, 7, 2, 5])], wants_logits }
 }
 
-/// Every step but the first is launched before the token that it reads is known here, on a device that does nothing before
-/// somebody waits, and then no more than that.
+/// On a device that does nothing before somebody waits, and then no more than that.
 #[test]
 fn a_step_reads_the_token_that_the_one_before_chooses() {
+    answer_ahead(Emulated::new(2).late());
+}
+
+/// Every step but the first is launched before the token that it reads is known here.
+fn answer_ahead(device: impl Device + 'static) {
     let bounds = Bounds { context_length: 256, sequences_max: 1, batch_tokens_max: 64, blocks: 8 };
-    let mut model = load(Emulated::new(2).late(), bounds).unwrap();
+    let mut model = load(device, bounds).unwrap();
     let Prompt { prompt_token_ids, completion_token_ids, .. } = prompt("sum");
     let (sampling, history) = (Sampling { temperature: 0.0, ..Sampling::default() }, History::default());
     let draw = Draw { sampling: &sampling, history: &history, position: 0, only: None };
