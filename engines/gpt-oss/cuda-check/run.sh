@@ -11,55 +11,62 @@
 #   serve      the same model behind the router, at 1 to 128 streams
 #   roofline   each kernel's share of what the device can do
 # CHECK_ARGUMENTS is handed on, such as "--device 1"; "--emulated" tries smoke, devices and demo without a GPU.
+# STEP_SECONDS (590) is what a step may take: what it has seen by then is kept.
 # SERVE_DEVICE (cuda:0), SERVE_MODEL (a folder; 20b), SERVE_STREAMS and SERVE_SECONDS (15, of each) are serve's own:
 # SERVE_DEVICE=cpu SERVE_MODEL=demo-model SERVE_SECONDS=2 tries it without a GPU.
 set -u
 cd "$(dirname "$0")"
 mkdir -p results
 cp commit.txt results/ 2>/dev/null
-limit=590 # seconds of a step
+limit=${STEP_SECONDS:-590} # of a step, weights included; at most 590, so that a call that is cut off after ten minutes is not
+[ "$limit" -le 590 ] || limit=590
 failed=0
 router=./bin/llm-router
+
+within() { # WORDS...: runs them until the step's end; 124 where that came first
+  local left=$((end - SECONDS))
+  [ "$left" -gt 0 ] || return 124
+  timeout -k 5 "$left" "$@"
+}
 
 check() { # STEP WORDS...: one row for each line, kept and shown
   local step=$1
   shift
   # shellcheck disable=SC2086
-  timeout "$limit" "$@" ${CHECK_ARGUMENTS:-} | tee -a "results/$step.jsonl"
+  within "$@" ${CHECK_ARGUMENTS:-} | tee -a "results/$step.jsonl"
   local status=${PIPESTATUS[0]}
-  [ "$status" -ne 124 ] || say "$step" "it ran into the limit of $limit seconds"
+  case $status in 124 | 137) say "$step" "it ran into the limit of $limit seconds" ;; esac
   return "$status"
 }
 
 say() { # STEP WORDS: a row of its own
-  printf '{"what":"step","ok":false,"step":"%s","error":"%s"}\n' "$1" "$2" | tee -a "results/$1.jsonl"
+  printf '{"what":"step","ok":false,"step":"%s","error":"%s"}\n' "$1" "$(printf %s "$2" | tr -d '\000-\037"\\')" | tee -a "results/$1.jsonl"
 }
 
 weights() { # STEP: random weights in the shape of gpt-oss-20b
   [ -f 20b/complete ] && return 0
-  timeout "$limit" ./bin/gpt-oss-synth --shape 20b --out 20b && touch 20b/complete && return 0
-  say "$1" "the weights could not be made: 14 GB of disk are needed"
+  within ./bin/gpt-oss-synth --shape 20b --out 20b && touch 20b/complete && return 0
+  say "$1" "the weights could not be made within $limit seconds: 14 GB of disk are needed in $PWD"
   return 1
 }
 
 serve() { # The router and a node in one process, a worker with the device, and requests from outside.
   local device=${SERVE_DEVICE:-cuda:0} model=${SERVE_MODEL:-20b} streams home up row status=0
-  local end=$((SECONDS + limit))
   [[ $model = /* ]] || model=./$model
   home=$(mktemp -d)
-  $router up --data-dir "$home/data" --log-dir "$home/log" --listen 127.0.0.1:0 --device "$device" >"$home/up.log" 2>&1 &
+  timeout -k 5 "$limit" $router up --data-dir "$home/data" --log-dir "$home/log" --listen 127.0.0.1:0 --device "$device" >"$home/up.log" 2>&1 &
   up=$!
   until grep -q "listens on" "$home/up.log"; do
     if ! kill -0 "$up" 2>/dev/null || [ "$SECONDS" -gt "$end" ]; then
-      say serve "the router did not start: $(tail -n 1 "$home/up.log" | tr -d '"\\')"
+      say serve "the router did not start: $(tail -n 1 "$home/up.log")"
       return 1
     fi
     sleep 0.2
   done
-  if timeout "$((end - SECONDS))" $router models add "$model" --id served --data-dir "$home/data" --device "$device" \
+  if within $router models add "$model" --id served --data-dir "$home/data" --device "$device" \
     --sequences-max 128 --context-length 1024 --wait >"$home/add.log" 2>&1; then
     for streams in ${SERVE_STREAMS:-1 2 4 8 16 32 64 128}; do
-      if row=$(timeout "$((end > SECONDS ? end - SECONDS : 1))" $router bench served --data-dir "$home/data" --api completions \
+      if row=$(within $router bench served --data-dir "$home/data" --api completions \
         --ignore-eos --concurrency "$streams" --seconds "${SERVE_SECONDS:-15}" --prompt-words 128 --max-tokens 128 --json); then
         printf '{"what":"serve","ok":true,"device":"%s","streams":%s,%s\n' "$device" "$streams" "${row#\{}" | tee -a results/serve.jsonl
       else
@@ -69,7 +76,7 @@ serve() { # The router and a node in one process, a worker with the device, and 
       fi
     done
   else
-    say serve "the model was not taken: $(tail -n 1 "$home/add.log" | tr -d '"\\')"
+    say serve "the model was not taken: $(tail -n 1 "$home/add.log")"
     status=1
   fi
   kill -TERM "$up"
@@ -90,14 +97,21 @@ run() {
     recompile) check recompile $program devices --kernels kernels ;;
     20b) weights 20b && check 20b $program model --model 20b ;;
     serve) { [ -n "${SERVE_MODEL:-}" ] || weights serve; } && serve ;;
-    *) say unknown "there is no step $1"; return 1 ;;
   esac
 }
 
-[ $# -gt 0 ] || { sed -n '2,15p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,17p' "$0"; exit 2; }
 [ -d bin ] || tar -xzf programs.tar.gz || exit 1
 for step in "$@"; do
-  start=$SECONDS
+  case $step in
+    smoke | devices | demo | sanitizer | recompile | 20b | serve | roofline) ;;
+    *)
+      say unknown "there is no step $step: see ./run.sh"
+      failed=1
+      continue
+      ;;
+  esac
+  start=$SECONDS end=$((SECONDS + limit))
   printf '{"what":"run","ok":true,"step":"%s","date":"%s","commit":"%s"}\n' "$step" "$(date -u +%F)" "$(cat commit.txt 2>/dev/null)" >>"results/$step.jsonl"
   if run "$step"; then result=true; else result=false failed=1; fi
   printf '{"what":"step","ok":%s,"step":"%s","seconds":%s}\n' "$result" "$step" "$((SECONDS - start))" | tee -a "results/$step.jsonl"

@@ -26,8 +26,10 @@ impl Report {
         if let (Some(line), Value::Object(row)) = (line.as_object_mut(), row) {
             line.extend(row);
         }
+        // One write, so that a run that is cut short leaves no part of a line.
+        let line = format!("{line}\n");
         let mut out = std::io::stdout().lock();
         // Nobody who reads is left: the exit status still tells.
-        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
     }
 }

@@ -102,9 +102,9 @@ fn gpu(ordinal: i32) -> Result<Gpu, DeviceError> {
 /// A call of the driver. A function that an older driver does not have panics in the binding: that is an error too.
 fn call<T>(operation: &str, function: impl FnOnce() -> Result<T, DriverError>) -> Result<T, DeviceError> {
     let failed = |cause| DeviceError::Failed { operation: operation.to_owned(), cause };
-    match catch_unwind(AssertUnwindSafe(function)) {
+    match catch_unwind(AssertUnwindSafe(|| function().map_err(words))) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(failed(words(error))),
+        Ok(Err(words)) => Err(failed(words)),
         Err(_) => Err(failed("the driver lacks a function; a newer driver has it".to_owned())),
     }
 }
