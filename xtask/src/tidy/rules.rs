@@ -12,6 +12,8 @@ const UNSAFE_MAY_BE_IN: &[&str] = &[
     "crates/template-sandbox/src/capped_allocator.rs",
     "engines/gpt-oss/cpu/src/",
     "engines/gpt-oss/cuda/src/",
+    // What wgpu calls experimental has to be asked for with it.
+    "engines/gpt-oss/wgpu/src/experimental.rs",
     // One line each: the macro that exports an engine's table expands to it.
     "engines/gpt-oss/plugin/src/lib.rs",
     // llama.cpp is behind C functions, all of them called here; the other is the line of the macro.

@@ -29,9 +29,10 @@ const ALLOW_SOFTWARE: &str = "allow_software";
 pub(crate) fn devices() -> Vec<Device> {
     let mut devices = Vec::new();
     for adapter in Adapter::all() {
-        let Adapter { id, api, name, driver, verdict, buffer_max, binding_max, .. } = &adapter;
+        let Adapter { id, api, name, driver, verdict, buffer_max, binding_max, form, .. } = &adapter;
         log::info(format_args!(
-            "adapter {id}: {name}, driver {driver}, buffers of {buffer_max} bytes, bindings of {binding_max}: {verdict}"
+            "adapter {id}: {name}, driver {driver}, buffers of {buffer_max} bytes, bindings of {binding_max}, kernels {}: {verdict}",
+            form.as_str()
         ));
         if adapter.verdict == Verdict::Usable {
             devices.push(Device {

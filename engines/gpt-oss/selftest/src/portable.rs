@@ -20,7 +20,8 @@ pub fn list(report: &mut Report) {
             "verdict": adapter.verdict.to_string(), "usable": adapter.verdict == Verdict::Usable,
             "software": adapter.verdict == Verdict::Software,
             "limits": { "buffer_bytes": adapter.buffer_max, "binding_bytes": adapter.binding_max,
-                        "subgroup": [adapter.subgroup.0, adapter.subgroup.1], "f16": adapter.has_f16 },
+                        "subgroup": [adapter.subgroup.0, adapter.subgroup.1], "f16": adapter.has_f16,
+                        "kernels": adapter.form.as_str() },
         }));
     }
 }

@@ -14,6 +14,9 @@ const BINDINGS: u32 = 7;
 const ARGUMENT_BYTES: u32 = 64;
 /// Threads of a workgroup, at most.
 const THREADS: u32 = 256;
+/// Subgroups that share a tile of `matrices.wgsl`, and rows of the matrices that there are kernels for, the best first.
+const SUBGROUPS: u32 = 8;
+const MATRIX_SIZES: [u32; 2] = [16, 8];
 /// Memory of a workgroup, at most: that of `attention_prefill` with the most heads there are kernels for.
 const WORKGROUP_BYTES: u32 = 32 << 10;
 
@@ -150,7 +153,13 @@ impl Adapter {
             weights_max: u64::MAX,
             memory_max: None,
             subgroup: (info.subgroup_min_size, info.subgroup_max_size),
-            form: if features.contains(wgpu::Features::SUBGROUP) { Form::Subgroups } else { Form::Plain },
+            form: form(
+                api,
+                features,
+                &limits,
+                info.subgroup_max_size,
+                &adapter.cooperative_matrix_properties(),
+            ),
             has_f16: features.contains(wgpu::Features::SHADER_F16),
             adapter,
         }
@@ -178,6 +187,41 @@ impl Adapter {
             }
         }
     }
+}
+
+/// What a device is asked for, besides limits.
+pub(crate) fn features(form: Form) -> wgpu::Features {
+    let subgroups = wgpu::Features::IMMEDIATES | wgpu::Features::SUBGROUP;
+    match form {
+        Form::Plain => wgpu::Features::IMMEDIATES,
+        Form::Subgroups => subgroups,
+        Form::Matrices { .. } => {
+            subgroups | wgpu::Features::SHADER_F16 | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
+        }
+    }
+}
+
+/// The best form of the kernels that an adapter has.
+fn form(
+    api: Api,
+    has: wgpu::Features,
+    limits: &wgpu::Limits,
+    subgroup_max: u32,
+    matrices: &[wgpu::CooperativeMatrixProperties],
+) -> Form {
+    // Matrices are only there where subgroups are of 32, which Metal does not say.
+    let threads = SUBGROUPS * if api == Api::Metal { 32 } else { subgroup_max };
+    let has_size = |size: u32| {
+        matrices.iter().any(|m| {
+            [m.m_size, m.n_size, m.k_size] == [size; 3]
+                && m.ab_type == wgpu::CooperativeScalarType::F16
+                && m.cr_type == wgpu::CooperativeScalarType::F32
+        })
+    };
+    let of_size = MATRIX_SIZES.into_iter().find(|size| has_size(*size));
+    let forms = of_size.map(|size| Form::Matrices { size, threads }).into_iter().chain([Form::Subgroups]);
+    let fits = |form: &Form| !matches!(form, Form::Matrices { threads, .. } if *threads > limits.max_compute_invocations_per_workgroup);
+    forms.filter(fits).find(|form| has.contains(features(*form))).unwrap_or(Form::Plain)
 }
 
 /// What an adapter lacks for the kernels; none when nothing.
@@ -216,6 +260,35 @@ mod tests {
         let why = lacks(&small, features).expect("too small");
         assert!(why.contains("16384") && why.contains("32768"), "{why}");
         assert!(lacks(&whole, wgpu::Features::empty()).is_some());
+    }
+
+    #[test]
+    fn the_form_of_the_kernels_is_what_an_adapter_has() {
+        let limits = wgpu::Limits { max_compute_invocations_per_workgroup: 512, ..wgpu::Limits::default() };
+        let square = |size, ab_type| wgpu::CooperativeMatrixProperties {
+            m_size: size,
+            n_size: size,
+            k_size: size,
+            ab_type,
+            cr_type: wgpu::CooperativeScalarType::F32,
+            saturating_accumulation: false,
+        };
+        let (f16, f32) = (wgpu::CooperativeScalarType::F16, wgpu::CooperativeScalarType::F32);
+        let all = features(Form::ALL[3]);
+        let of = |has, subgroup, matrices: &[_]| form(Api::Vulkan, has, &limits, subgroup, matrices);
+        assert_eq!(
+            of(all, 32, &[square(8, f16), square(16, f16)]),
+            Form::Matrices { size: 16, threads: 256 }
+        );
+        assert_eq!(of(all, 8, &[square(8, f16)]), Form::Matrices { size: 8, threads: 64 });
+        // No matrices of f16, none that fit, or no leave to use them.
+        assert_eq!(of(all, 32, &[square(8, f32)]), Form::Subgroups);
+        assert_eq!(of(all, 128, &[square(8, f16)]), Form::Subgroups);
+        assert_eq!(of(features(Form::Subgroups), 32, &[square(8, f16)]), Form::Subgroups);
+        assert_eq!(of(wgpu::Features::IMMEDIATES, 32, &[]), Form::Plain);
+        // Metal speaks of 64 at most, and has 32.
+        let on_metal = form(Api::Metal, all, &limits, 64, &[square(8, f16)]);
+        assert_eq!(on_metal, Form::Matrices { size: 8, threads: 256 });
     }
 
     #[test]

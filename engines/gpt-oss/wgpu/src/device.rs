@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::adapters::Adapter;
+use crate::adapters::{self, Adapter};
+use crate::experimental;
 use crate::shaders::{self, Form, Shape};
 
 /// Every binding begins at a multiple of this, whatever the adapter would allow.
@@ -138,9 +139,10 @@ impl Gpu {
             ..adapter.adapter.limits()
         };
         let descriptor = wgpu::DeviceDescriptor {
-            required_features: match adapter.form {
-                Form::Plain => wgpu::Features::IMMEDIATES,
-                Form::Subgroups => wgpu::Features::IMMEDIATES | wgpu::Features::SUBGROUP,
+            required_features: adapters::features(adapter.form),
+            experimental_features: match adapter.form {
+                Form::Plain | Form::Subgroups => wgpu::ExperimentalFeatures::disabled(),
+                Form::Matrices { .. } => experimental::features(),
             },
             required_limits: limits,
             // Buffers are few, large and made once.

@@ -46,12 +46,11 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Whether its kernels are of several forms.
-    pub fn has_forms(&self) -> bool {
+    /// Whether its kernels differ between two forms.
+    pub fn differs(&self, one: Form, other: Form) -> bool {
         let shape = Shape { head_dim: 64, group: 8 };
         let of_it = |k: &&Kernel| k.name == self.name || k.entry == self.name;
-        let differs = |k: &Kernel| k.source(shape, Form::Plain) != k.source(shape, Form::Subgroups);
-        KERNELS.iter().filter(of_it).any(differs)
+        KERNELS.iter().filter(of_it).any(|k| k.source(shape, one) != k.source(shape, other))
     }
 }
 
@@ -71,6 +70,16 @@ pub const OPERATORS: &[Operator] = &[
     Operator { name: "experts_combine", check: experts::check_combine },
     Operator { name: "sample", check: sample::check },
 ];
+
+/// Whether matrices that subgroups multiply together give what plain Rust does: wgpu counts them as experimental.
+///
+/// # Errors
+/// As the checks of the kernels with them.
+pub(crate) fn check_matrices(gpu: &mut Gpu) -> Result<(), Failure> {
+    const SEED: u64 = 0x3a7;
+    linear::check_tile(gpu, Size::RaggedTail, SEED)?;
+    experts::check_tile(gpu, Size::RaggedTail, SEED)
+}
 
 /// A tensor that may begin anywhere in a buffer.
 #[derive(Debug, Clone, Copy)]

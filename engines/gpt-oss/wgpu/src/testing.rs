@@ -4,6 +4,7 @@ use model_formats::mxfp4;
 
 use crate::device::{DeviceError, Gpu, Launch, Memory};
 use crate::ops::Tensor;
+use crate::shaders::Form;
 
 /// Why a check did not pass.
 #[derive(Debug, thiserror::Error)]
@@ -158,6 +159,21 @@ impl Expected {
         }
         // Each addition is off by half a step of a sum that is at most `size`; errors do not all point one way.
         Expected { value, bound: size * F32_STEP * f64::min(count, 64.0) }
+    }
+}
+
+impl Form {
+    /// What a product of many tokens may be, where it is made of these terms: two f16 have 22 bits, and numbers below 2^-14
+    /// fewer, down to steps of 2^-24.
+    pub(crate) fn loosens(self, exact: Expected, terms: impl Iterator<Item = (f32, f32)>) -> Expected {
+        if !matches!(self, Form::Matrices { .. }) {
+            return exact;
+        }
+        let off = |(weight, x): (f32, f32)| {
+            f64::from(weight * x).abs() / 2f64.powi(20)
+                + (f64::from(x).abs() + f64::from(weight).abs()) / 2f64.powi(24)
+        };
+        Expected { bound: exact.bound + terms.map(off).sum::<f64>(), ..exact }
     }
 }
 

@@ -18,16 +18,23 @@ fn every_operator_computes_what_plain_rust_does() {
     let usable = adapters.iter().filter(|a| !matches!(a.verdict, Verdict::Unusable(_)));
     let mut checked = 0;
     for adapter in usable {
-        println!("{}: {} ({})", adapter.id, adapter.name, adapter.driver);
+        println!("{}: {} ({}), {:?}", adapter.id, adapter.name, adapter.driver, adapter.form);
         // Every form that it has, and the operators that differ.
-        let plain = (adapter.form != Form::Plain).then_some((SHAPES[0], Form::Plain));
-        let opened = SHAPES.map(|shape| (shape, adapter.form)).into_iter().chain(plain);
+        let best = adapter.form;
+        let lesser = [Form::Subgroups, Form::Plain].into_iter().skip(match best {
+            Form::Plain => 2,
+            Form::Subgroups => 1,
+            Form::Matrices { .. } => 0,
+        });
+        let opened =
+            SHAPES.map(|shape| (shape, best)).into_iter().chain(lesser.map(|form| (SHAPES[0], form)));
         for (n, (shape, form)) in opened.enumerate() {
             let mut adapter = adapter.clone();
             adapter.form = form;
             let mut gpu = Gpu::open(adapter, shape).unwrap();
             // What chooses tokens knows no shape, and takes longest.
-            let is_due = |o: &&Operator| n == 0 || n < SHAPES.len() && o.name != "sample" || o.has_forms();
+            let is_due =
+                |o: &&Operator| n == 0 || n < SHAPES.len() && o.name != "sample" || o.differs(best, form);
             let operators = OPERATORS.iter().filter(is_due);
             for operator in operators {
                 for size in Size::ALL {

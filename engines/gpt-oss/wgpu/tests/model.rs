@@ -9,11 +9,17 @@ use engine_sdk::{Draw, History, Sampling};
 use gpt_oss_model::{GptOssConfig, Oracle, Store};
 use gpt_oss_wgpu::{
     Adapter, BLOCK_TOKENS, Bounds, DeviceError, KvGroups, LoadError, Needs, Span, Table, Verdict, WgpuModel,
-    measure,
+    measure, shaders::Form,
 };
 use serde::Deserialize;
 
-const TOLERANCE: f32 = 1e-3;
+/// How far off logits may be.
+fn tolerance(model: &WgpuModel) -> f32 {
+    match model.gpu().adapter().form {
+        Form::Plain | Form::Subgroups => 1e-3,
+        Form::Matrices { .. } => 5e-3,
+    }
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
@@ -175,7 +181,7 @@ fn compare(shape: &str) {
         }
     }
     println!("{shape}: off by {largest} at most, {} launches a token", bed.model.dispatches());
-    assert!(largest < TOLERANCE, "{shape}: off by {largest}");
+    assert!(largest < tolerance(&bed.model), "{shape}: off by {largest}");
 }
 
 #[test]
@@ -216,7 +222,7 @@ fn check_demo(keep: impl Fn(&DemoPrompt) -> bool, count: usize) {
         let logits = bed.forward(&[(sequence, &prompt.prompt_token_ids, true)]);
         for (id, expected) in &prompt.top20_at_prompt_end {
             let error = (logits[*id] - expected).abs();
-            assert!(error < TOLERANCE, "{}: logit {id} is off by {error}", prompt.name);
+            assert!(error < tolerance(&bed.model), "{}: logit {id} is off by {error}", prompt.name);
         }
         answers.push(vec![argmax(&logits)]);
     }
@@ -271,7 +277,7 @@ fn chunks_and_neighbours_do_not_change_the_result() {
             logits = bed.forward(&[(1, &other, false), (0, tokens, true)]);
         }
         let error = difference(&logits, &expected);
-        assert!(error < TOLERANCE, "chunks of {chunk}: off by {error}");
+        assert!(error < tolerance(&bed.model), "chunks of {chunk}: off by {error}");
     }
 }
 

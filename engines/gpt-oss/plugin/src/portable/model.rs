@@ -122,6 +122,7 @@ impl Model for WgpuGptOss {
             "runs": self.runs,
             "adapter": adapter.name,
             "driver": adapter.driver,
+            "kernels": adapter.form.as_str(),
             "weights_bytes": needs.weights,
             "kv_bytes": needs.kv,
             "workspace_bytes": needs.workspace,

@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 
+use engine_sdk::log;
 use gpt_oss_model::rope::Rotation;
 use gpt_oss_model::{GptOssConfig, Weights};
 
 use crate::adapters::Adapter;
 use crate::device::{DeviceError, Gpu, Memory};
 use crate::model::{Encoding, WgpuModel};
-use crate::ops::{Piece, Tensor, Weight, sample};
+use crate::ops::{Piece, Tensor, Weight, check_matrices, sample};
 use crate::plan::{self, Bounds, EndWeights, Extent, KvGroups, LayerWeights, Needs, Workspace};
-use crate::shaders::Shape;
+use crate::shaders::{Form, Shape};
+use crate::testing::Failure;
 
 /// Why loading, or a step, ended.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +110,8 @@ impl WgpuModel {
         if let Some(why) = plan::unsupported(config) {
             return Err(DeviceError::Unusable { id: adapter.id, name: adapter.name, why });
         }
-        let mut gpu = Gpu::open(adapter, Shape::of(config))?;
+        let shape = Shape::of(config);
+        let mut gpu = Gpu::open(proven(adapter, shape), shape)?;
         let (wanted, what) = Needs::of(config, bounds).largest;
         let (limit, weights_max) = (gpu.buffer_max(), gpu.adapter().weights_max);
         if wanted > limit {
@@ -148,6 +151,19 @@ impl WgpuModel {
             encoding: Encoding::default(),
         })
     }
+}
+
+/// The adapter, and without its matrices where they do not give what they have to.
+fn proven(mut adapter: Adapter, shape: Shape) -> Adapter {
+    if matches!(adapter.form, Form::Matrices { .. }) {
+        let limitless = Adapter { memory_max: None, ..adapter.clone() };
+        let tried = Gpu::open(limitless, shape).map_err(Failure::from);
+        if let Err(why) = tried.and_then(|mut gpu| check_matrices(&mut gpu)) {
+            log::warn(format_args!("{}: cooperative matrices are not used: {why}", adapter.id));
+            adapter.form = Form::Subgroups;
+        }
+    }
+    adapter
 }
 
 /// Progress is told after so many bytes.

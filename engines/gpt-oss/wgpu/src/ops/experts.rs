@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::device::{Gpu, Launch, Slice};
 use crate::ops::{Size, Tensor, word};
+use crate::shaders::Form;
 use crate::testing::{Bed, Expected, F32_STEP, Failure, compare, decode, widen};
 
 /// Beyond that tokens are sorted by expert: then most experts have several of them.
@@ -179,10 +180,11 @@ impl Stored {
     }
 
     /// The product with the row of an expert, bias included.
-    fn times(&self, expert: usize, row: usize, t: &[f32]) -> Expected {
+    fn times(&self, form: Form, expert: usize, row: usize, t: &[f32]) -> Expected {
         let row = expert * self.rows + row;
         let weights = decode(&self.blocks, &self.scales, row, self.columns);
-        Expected::dot(weights.into_iter().zip(t.iter().copied()), f64::from(widen(self.bias[row])))
+        let terms = weights.into_iter().zip(t.iter().copied());
+        form.loosens(Expected::dot(terms.clone(), f64::from(widen(self.bias[row]))), terms)
     }
 }
 
@@ -195,7 +197,7 @@ fn check(
 ) -> Result<(), Failure> {
     let (hidden, width) = (size.of([32, 256, 96, 64]), size.of([32, 96, 160, 224]));
     let (experts, chosen) = (size.of([1, 8, 5, 3]), size.of([1, 4, 2, 3]));
-    let (limit, alpha) = (2.0, 1.702);
+    let (limit, alpha, form) = (2.0, 1.702, gpu.adapter().form);
     let mut bed = Bed::new(gpu, seed);
     let up = Stored::new(&mut bed, experts, 2 * width, hidden);
     let down = Stored::new(&mut bed, experts, hidden, width);
@@ -230,7 +232,7 @@ fn check(
     for pair in 0..pairs {
         let t = &t[pair / chosen * hidden..][..hidden];
         for i in 0..width {
-            let row = |r: usize| up.times(numbers[pair] as usize, r, t);
+            let row = |r: usize| up.times(form, numbers[pair] as usize, r, t);
             let (gate, other) = (row(2 * i), row(2 * i + 1));
             let (g, u) =
                 (gate.value.min(f64::from(limit)), other.value.clamp(-f64::from(limit), f64::from(limit)));
@@ -243,7 +245,10 @@ fn check(
     let act = bed.get_f32(act, want.len())?;
     compare(&format!("act of {tokens} tokens"), &act, &want)?;
     let want: Vec<_> = (0..pairs * hidden)
-        .map(|i| down.times(numbers[i / hidden] as usize, i % hidden, &act[i / hidden * width..][..width]))
+        .map(|i| {
+            let act = &act[i / hidden * width..][..width];
+            down.times(form, numbers[i / hidden] as usize, i % hidden, act)
+        })
         .collect();
     compare(&format!("y of {tokens} tokens"), &bed.get_f32(y, want.len())?, &want)
 }
