@@ -19,7 +19,8 @@ fn check(file: &[u8]) {
     assert!(!matches!(whole, Err(GgufError::Incomplete { .. })));
     // Half of it says the same as far as it goes, or asks for more.
     match (Metadata::parse("file", &file[..file.len() / 2], bytes), &whole) {
-        (Ok(half), Ok(whole)) => assert_eq!(half, *whole),
+        // As text: a number may be NaN, which equals nothing.
+        (Ok(half), Ok(whole)) => assert_eq!(format!("{half:?}"), format!("{whole:?}")),
         (Ok(_), Err(error)) => panic!("half a file is better than the whole: {error}"),
         (Err(_), _) => {}
     }

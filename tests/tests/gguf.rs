@@ -84,6 +84,13 @@ async fn completions_have_logprobs_seeds_and_stop_strings_as_from_every_engine()
     let two = ask(json!({"temperature": 1.0})).await;
     let (one_text, two_text) = (&one["choices"][0]["text"], &two["choices"][0]["text"]);
     assert_eq!(one_text, two_text, "the same seed");
+    // This vocabulary begins a text, once, whoever writes the beginning.
+    let spelled = ask(json!({"temperature": 0, "prompt": "<|begin|>once there was"})).await;
+    let plain = ask(json!({"temperature": 0})).await;
+    assert_eq!(plain["choices"][0]["text"], spelled["choices"][0]["text"]);
+    assert_eq!(plain["usage"]["prompt_tokens"], spelled["usage"]["prompt_tokens"]);
+    let ids = ask(json!({"temperature": 0, "prompt": [600, 5]})).await;
+    assert_eq!(ids["usage"]["prompt_tokens"], 2, "ids are taken as they are");
     let tokens = one["choices"][0]["logprobs"]["tokens"].as_array().map_or(0, Vec::len);
     assert_eq!(one["usage"]["completion_tokens"], tokens, "{one}");
     let greedy = ask(json!({"temperature": 0})).await;

@@ -25,6 +25,6 @@ pub use reply::{CallIds, Delta, DeltaKind, Finish, Reply, ReplyParser, ToolCall}
 pub use stop::{Scanned, StopScanner};
 pub use template::{
     LITERAL_BYTES_MAX, LiteralRange, Origin, RenderError, RenderRequest, Rendered, SelectError,
-    TEMPLATE_BYTES_MAX, Template, TemplateSet, TemplateSource,
+    TEMPLATE_BYTES_MAX, Template, TemplateSet, TemplateSource, plain_beginning,
 };
 pub use tool_choice::{ForcedCall, ToolChoiceUnsupported, force_tool_call};

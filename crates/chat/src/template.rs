@@ -24,7 +24,7 @@ mod tojson;
 
 use mark::Marks;
 pub(crate) use select::HARMONY_ARCHITECTURES;
-pub use select::{Origin, SelectError, TemplateSet};
+pub use select::{Origin, SelectError, TemplateSet, plain_beginning};
 
 /// Longest template that is compiled; the longest published ones have 20 kB.
 pub const TEMPLATE_BYTES_MAX: usize = 1 << 20;

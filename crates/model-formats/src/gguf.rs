@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+mod begin;
 mod model;
 mod write;
 

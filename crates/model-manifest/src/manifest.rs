@@ -131,6 +131,9 @@ pub struct Manifest {
     /// It gives embeddings and no answers, as the header of a GGUF file says (`pooling_type`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub embeds: bool,
+    /// Numbers of an embedding, where the header says that too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding_size: Option<u32>,
 }
 
 impl Manifest {

@@ -169,8 +169,16 @@ pub fn build_manifest(
     registration: Registration<'_>,
     hashes: &BTreeMap<FileToHash, String>,
 ) -> Result<Manifest, RegistrationError> {
-    let Drafts { files: drafts, format, primary, architecture, context_length_max, embeds, runtimes } =
-        drafts(registration)?;
+    let Drafts {
+        files: drafts,
+        format,
+        primary,
+        architecture,
+        context_length_max,
+        embeds,
+        embedding_size,
+        runtimes,
+    } = drafts(registration)?;
     let mut files = Vec::with_capacity(drafts.len());
     for draft in drafts {
         let key =
@@ -192,6 +200,7 @@ pub fn build_manifest(
         files,
         context_length_max,
         embeds,
+        embedding_size,
     };
     manifest.check()?;
     Ok(manifest)
@@ -204,6 +213,7 @@ struct Drafts {
     architecture: String,
     context_length_max: Option<u32>,
     embeds: bool,
+    embedding_size: Option<u32>,
     runtimes: Vec<String>,
 }
 
@@ -306,8 +316,17 @@ fn drafts(registration: Registration<'_>) -> Result<Drafts, RegistrationError> {
         return Err(RegistrationError::NoEngine { architecture, format: weights.format });
     }
     files.extend(artifacts::find(registration, &runtimes));
-    let embeds = weights.format == Format::Gguf && registration.gguf.is_some_and(|gguf| gguf.pools);
-    Ok(Drafts { files, format: weights.format, primary, architecture, context_length_max, embeds, runtimes })
+    let pooling = registration.gguf.filter(|gguf| weights.format == Format::Gguf && gguf.pools);
+    Ok(Drafts {
+        files,
+        format: weights.format,
+        primary,
+        architecture,
+        context_length_max,
+        embeds: pooling.is_some(),
+        embedding_size: pooling.and_then(|gguf| gguf.embedding_size),
+        runtimes,
+    })
 }
 
 fn small_files(snapshot: &Snapshot) -> impl Iterator<Item = (&ListedFile, FileRole)> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use admin_api::RegisterModel;
 use chat::{ControlTokens, TemplateSet};
 use http::StatusCode;
-use model_formats::GgufModel;
+use model_formats::gguf::{GgufModel, SpecialToken};
 use model_manifest::registration::TOKENIZER;
 use model_manifest::{KnownEngine, ListedFile, Manifest, Request, Rules, Source};
 use model_store::{Location, LocationError, RegisterError, register_folder, register_hub};
@@ -174,6 +174,12 @@ fn gguf_texts(gguf: &GgufModel) -> BTreeMap<String, String> {
         _ => gguf.chat_templates.iter().map(named).collect(),
     };
     config.insert("chat_template".to_owned(), templates);
+    // Of a token that is none of them the spelling would be ordinary text.
+    let spelled = gguf
+        .special_tokens
+        .get(&SpecialToken::Begin)
+        .is_some_and(|begin| gguf.control_tokens.contains(begin) || gguf.added_tokens.contains(begin));
+    config.insert("add_bos_token".to_owned(), json!(gguf.begins && spelled));
     BTreeMap::from([(TOKENIZER_CONFIG.to_owned(), Json::Object(config).to_string())])
 }
 

@@ -224,7 +224,11 @@ impl<O: Ordinary> Tokenize for LlamaTokenizer<O> {
 
     fn encode_to_embed(&self, text: &str, literal: &[Range<usize>]) -> Result<Vec<u32>, Status> {
         let (before, behind) = &self.around;
-        Ok([before.as_slice(), &self.encode(text, literal)?, behind].concat())
+        let ids = self.encode(text, literal)?;
+        // Whoever has written it is not given it twice.
+        let before = if ids.starts_with(before) { &[] } else { before.as_slice() };
+        let behind = if ids.ends_with(behind) { &[] } else { behind.as_slice() };
+        Ok([before, &ids, behind].concat())
     }
 
     fn piece(&self, id: u32) -> Option<Piece<'_>> {

@@ -140,11 +140,20 @@ fn named_templates(named: &[Json]) -> Result<(String, Option<String>), SelectErr
     Ok(((*default).to_owned(), by_name.get("tool_use").map(|text| (*text).to_owned())))
 }
 
+/// What a text that no template has written begins with, by the bytes of a model's `tokenizer_config.json`: its `bos_token`
+/// where `add_bos_token` is true.
+pub fn plain_beginning(tokenizer_config: &[u8]) -> Option<String> {
+    let config: Json = serde_json::from_slice(tokenizer_config).ok()?;
+    let adds = config.get("add_bos_token").and_then(Json::as_bool);
+    adds.filter(|adds| *adds).and_then(|_| text(config.get("bos_token")?)).filter(|text| !text.is_empty())
+}
+
 /// A token is a text or an object with `content`.
+fn text(token: &Json) -> Option<String> {
+    token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_owned)
+}
+
 fn variables(config: &Json) -> BTreeMap<String, String> {
-    let text = |value: &Json| -> Option<String> {
-        value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned)
-    };
     let mut found: BTreeMap<String, String> =
         VARIABLES.into_iter().filter_map(|name| Some((name.to_owned(), text(config.get(name)?)?))).collect();
     // Named tokens beyond the usual ones (`image_token`) are variables too.

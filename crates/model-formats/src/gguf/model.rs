@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{GgufError, Metadata, Value};
+use super::{GgufError, Metadata, Value, begin};
 
 /// The parts that decide how a model is run and spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,8 +20,13 @@ pub struct GgufModel {
     pub added_tokens: Vec<String>,
     /// Texts of the tokens that templates ask for.
     pub special_tokens: BTreeMap<SpecialToken, String>,
+    /// A text begins with [`SpecialToken::Begin`], where nothing else says how it begins: `tokenizer.ggml.add_bos_token`, or
+    /// what llama.cpp does for such a vocabulary.
+    pub begins: bool,
     /// `{architecture}.pooling_type` is there and not 0: the model was made for embeddings.
     pub pools: bool,
+    /// `{architecture}.embedding_length_out`, or `.embedding_length` where a model gives what it works with: numbers of an embedding.
+    pub embedding_size: Option<u32>,
     /// This file's place, from 0, among how many, when the model is split.
     pub split: Option<(u32, u32)>,
 }
@@ -104,10 +109,11 @@ impl GgufModel {
         let (mut control_tokens, mut added_tokens) = (Vec::new(), Vec::new());
         if let Some(Value::Array(tokens)) = metadata.values.get(TOKENS) {
             // Some files have -1 or a number behind the vocabulary for a token there is none of; llama.cpp ignores it too.
-            let text = |token: &SpecialToken| match *metadata.values.get(token.key())? {
-                Value::Unsigned(id) => tokens.text(id),
-                Value::Signed(id) => tokens.text(u64::try_from(id).ok()?),
-                _ => None,
+            let text = |token: &SpecialToken| match metadata.values.get(token.key()) {
+                Some(Value::Unsigned(id)) => tokens.text(*id),
+                Some(Value::Signed(id)) => tokens.text(u64::try_from(*id).ok()?),
+                Some(_) => None,
+                None => tokens.text(fields.usual_id(*token)?),
             };
             let found =
                 SpecialToken::ALL.into_iter().filter_map(|token| Some((token, text(&token)?.to_owned())));
@@ -132,6 +138,10 @@ impl GgufModel {
                 Some((number.ok_or_else(|| fields.error("split.no", "is no place in the split"))?, count))
             }
         };
+        let embedding_size = match fields.number(&of_model("embedding_length_out"))? {
+            Some(size) if size > 0 => Some(size),
+            _ => fields.number(&of_model("embedding_length"))?.filter(|size| *size > 0),
+        };
         Ok(GgufModel {
             architecture: architecture.to_owned(),
             context_length: fields.number(&of_model("context_length"))?.filter(|length| *length > 0),
@@ -139,7 +149,9 @@ impl GgufModel {
             control_tokens,
             added_tokens,
             special_tokens,
+            begins: begin::begins(metadata),
             pools: fields.number(&of_model("pooling_type"))?.is_some_and(|kind| kind != 0),
+            embedding_size,
             split,
         })
     }
@@ -153,6 +165,12 @@ struct Fields<'f, 'a> {
 impl<'a> Fields<'_, 'a> {
     fn error(&self, key: &str, problem: &str) -> GgufError {
         GgufError::Field { file: self.file.to_owned(), key: key.to_owned(), problem: problem.to_owned() }
+    }
+
+    /// Of a vocabulary whose beginning every file has in the same place, and some do not say.
+    fn usual_id(&self, token: SpecialToken) -> Option<u64> {
+        let usual = self.metadata.values.get(begin::MODEL) == Some(&Value::Text("llama"));
+        (usual && token == SpecialToken::Begin).then_some(1)
     }
 
     fn text(&self, key: &str) -> Result<Option<&'a str>, GgufError> {

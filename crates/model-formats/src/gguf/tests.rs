@@ -68,13 +68,46 @@ fn the_model_is_told() {
 }
 
 #[test]
+fn a_text_begins_as_the_file_says_or_as_its_vocabulary_does() {
+    let of = |vocabulary: &str, split: &str, said: Option<bool>| {
+        let head = HeadWriter::default()
+            .text("general.architecture", "llama")
+            .text("tokenizer.ggml.model", vocabulary)
+            .text("tokenizer.ggml.pre", split)
+            .texts("tokenizer.ggml.tokens", &["<unk>", "<s>"]);
+        let head = said.into_iter().fold(head, |head, said| head.flag("tokenizer.ggml.add_bos_token", said));
+        let bytes = head.finish(&[]);
+        let model = GgufModel::of("m.gguf", &whole(&bytes).unwrap()).unwrap();
+        (model.begins, model.special_tokens.get(&SpecialToken::Begin).cloned())
+    };
+    let begin = Some("<s>".to_owned());
+    assert_eq!(
+        of("llama", "", None),
+        (true, begin.clone()),
+        "its place is known where the file does not say"
+    );
+    assert_eq!(of("llama", "llama-bpe", Some(false)), (false, begin));
+    assert_eq!(of("gpt2", "llama-bpe", None), (true, None));
+    assert_eq!(of("gpt2", "qwen2", None), (false, None));
+    assert_eq!(of("gpt2", "gpt-4o", Some(true)), (true, None));
+    assert_eq!(of("t5", "llama-bpe", None), (false, None), "it is not cut so");
+    assert_eq!(of("gemma4", "", Some(false)), (true, None), "such files are wrong");
+}
+
+#[test]
 fn splits_and_embedding_models_are_told() {
-    let head = HeadWriter::default().text("general.architecture", "bert").number("bert.pooling_type", 2);
+    let head = HeadWriter::default()
+        .text("general.architecture", "bert")
+        .number("bert.pooling_type", 2)
+        .number("bert.embedding_length", 768);
     let head = raw(head, "split.no", 2, &1u16.to_le_bytes());
     let head = raw(head, "split.count", 2, &3u16.to_le_bytes());
-    let bytes = claiming(&head, 2, 4);
+    let bytes = claiming(&head, 2, 5);
     let model = GgufModel::of("m.gguf", &whole(&bytes).unwrap()).unwrap();
-    assert_eq!((model.pools, model.split), (true, Some((1, 3))));
+    assert_eq!((model.pools, model.embedding_size, model.split), (true, Some(768), Some((1, 3))));
+    let bytes = claiming(&head.number("bert.embedding_length_out", 256), 2, 6);
+    let model = GgufModel::of("m.gguf", &whole(&bytes).unwrap()).unwrap();
+    assert_eq!(model.embedding_size, Some(256));
 }
 
 #[test]

@@ -32,6 +32,7 @@ fn manifest() -> Manifest {
         ],
         context_length_max: None,
         embeds: false,
+        embedding_size: None,
     }
 }
 

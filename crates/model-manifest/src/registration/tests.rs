@@ -95,6 +95,8 @@ impl Repo {
             control_tokens: Vec::new(),
             added_tokens: Vec::new(),
             special_tokens: BTreeMap::new(),
+            begins: false,
+            embedding_size: None,
             pools: false,
             split,
         });

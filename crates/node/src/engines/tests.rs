@@ -58,6 +58,7 @@ fn model(architecture: &str, format: Format, runtimes: &[&str]) -> Manifest {
         files: Vec::new(),
         context_length_max: None,
         embeds: false,
+        embedding_size: None,
     }
 }
 

@@ -263,6 +263,7 @@ pub fn manifest(source: Source) -> Manifest {
         files: files().into_iter().map(file).collect(),
         context_length_max: Some(1 << 20),
         embeds: false,
+        embedding_size: None,
     }
 }
 

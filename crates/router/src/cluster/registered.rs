@@ -21,6 +21,18 @@ pub struct Registered {
     pub created: i64,
     /// The chat template, or why the model has none that can be used. Completions need none.
     pub templates: Result<Arc<TemplateSet>, String>,
+    /// The spelling of the token that a prompt without template begins with.
+    pub beginning: Option<String>,
+}
+
+impl Registered {
+    /// A text as the prompt of a completion: begun as the model expects it, once. A chat's template does that itself.
+    pub fn begun(&self, text: &str) -> String {
+        match &self.beginning {
+            Some(beginning) if !text.starts_with(beginning.as_str()) => format!("{beginning}{text}"),
+            _ => text.to_owned(),
+        }
+    }
 }
 
 impl From<StoredModel> for Registered {
@@ -33,6 +45,7 @@ impl From<StoredModel> for Registered {
             stored.control_tokens,
         );
         Registered {
+            beginning: file(TOKENIZER_CONFIG).and_then(chat::plain_beginning),
             fingerprint: stored.manifest.fingerprint(),
             templates: templates.map(Arc::new).map_err(|e| crate::error::chain(&e)),
             manifest: stored.manifest,

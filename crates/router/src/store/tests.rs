@@ -25,6 +25,7 @@ fn model(id: &str) -> StoredModel {
             files: vec![file],
             context_length_max: Some(8),
             embeds: false,
+            embedding_size: None,
         },
         settings: ModelSettings::default(),
         control_tokens: chat::ControlTokens::new(["<|end|>".to_owned()], ["<think>".to_owned()]),

@@ -28,7 +28,8 @@ use crate::sse;
 
 /// Continues a prompt, without a template.
 ///
-/// Spellings of control tokens in the prompt are control tokens. With `stream: true` the answer is `text/event-stream`, as
+/// Spellings of control tokens in the prompt are control tokens. A text begins with the model's beginning token where its vocabulary
+/// says so, and is not given a second one; token ids are taken as they are. With `stream: true` the answer is `text/event-stream`, as
 /// for chat completions.
 #[utoipa::path(
     post,
@@ -66,7 +67,7 @@ async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) ->
     let per_prompt = |prompt: &PromptText| {
         let (prompt, text) = match prompt {
             PromptText::Text(text) => {
-                (Prompt::Text { text: text.clone(), literal: Vec::new() }, Some(text.clone()))
+                (Prompt::Text { text: model.begun(text), literal: Vec::new() }, Some(text.clone()))
             }
             PromptText::Tokens(ids) => (Prompt::Tokens(ids.clone()), None),
         };

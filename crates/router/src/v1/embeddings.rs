@@ -59,6 +59,9 @@ async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) ->
     let request: EmbeddingRequest = read_json(request, app.config.limits.body_bytes_max).await?;
     let parameters = request.checked()?;
     let model = app.cluster.model_for(&parameters.model, ModelTask::Embed)?;
+    if let Some(size) = model.manifest.embedding_size {
+        check_dimensions(parameters.dimensions, size as usize)?;
+    }
     let count = parameters.inputs.len();
     tracing::info!(model = parameters.model, user = parameters.user, inputs = count, "embeddings");
 
@@ -79,6 +82,7 @@ async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) ->
     // The first failure ends the others, with the stream they are in.
     while let Some(made) = made.next().await {
         let Made { numbers, prompt_tokens } = made?;
+        // For models whose registration did not tell.
         check_dimensions(parameters.dimensions, numbers.len())?;
         usage.prompt_tokens = usage.prompt_tokens.saturating_add(prompt_tokens);
         let embedding = match parameters.encoding {

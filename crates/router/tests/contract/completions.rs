@@ -1,5 +1,7 @@
 //! `/v1/completions` from request to answer.
 
+use fixture_hub::Repo;
+use model_formats::gguf::HeadWriter;
 use node_api::{FinishReason, Prompt};
 use serde_json::{Value, json};
 
@@ -34,6 +36,40 @@ async fn both_ways_give_the_same_text() {
     assert_eq!(text, "sayone two");
     assert_eq!(chunks.last().unwrap()["usage"], whole["usage"]);
     assert_eq!(chunks[chunks.len() - 2]["choices"][0]["finish_reason"], "stop");
+}
+
+#[tokio::test]
+async fn a_text_begins_as_the_vocabulary_says_and_once() {
+    let world = World::new().await;
+    for (id, says, begins) in [("org/begins", None, true), ("org/begins-not", Some(false), false)] {
+        let head = HeadWriter::default()
+            .text("general.architecture", "llama")
+            .number("llama.context_length", 64)
+            .text("tokenizer.ggml.model", "llama")
+            .texts("tokenizer.ggml.tokens", &["<unk>", "<s>", "</s>"])
+            .integers("tokenizer.ggml.token_type", &[2, 3, 3]);
+        let head = says.into_iter().fold(head, |head, says| head.flag("tokenizer.ggml.add_bos_token", says));
+        world.hub.push(Repo::new(id).file("model.gguf", head.finish(&[])));
+        world.register(id).await;
+        let node = FakeNode::join(&world, &id.replace('/', "-")).await;
+        world.wait_for_state(id, "ready").await;
+        let of = |text: &str| Prompt::Text { text: text.to_owned(), literal: Vec::new() };
+        for (prompt, expected) in [
+            (json!("say"), of(if begins { "<s>say" } else { "say" })),
+            (json!("<s>say"), of("<s>say")),
+            (json!([0]), Prompt::Tokens(vec![0])),
+        ] {
+            node.reply_events(words(&["one"]));
+            let request = json!({"model": id, "prompt": prompt, "echo": prompt.is_string()});
+            let (status, whole) = world.post("/v1/completions", &request).await;
+            assert_eq!(status, 200, "{whole}");
+            assert_eq!(node.call().await.request.prompt, expected);
+            let echoed = prompt.as_str().unwrap_or_default();
+            assert_eq!(whole["choices"][0]["text"], format!("{echoed}one"), "what was asked is what is told");
+        }
+        node.leave();
+        world.wait_for_nodes(0).await;
+    }
 }
 
 #[tokio::test]

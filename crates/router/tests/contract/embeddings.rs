@@ -121,7 +121,8 @@ async fn a_gguf_file_says_which_of_the_two_it_is_for() {
     let world = World::new().await;
     let head =
         || HeadWriter::default().text("general.architecture", "llama").number("llama.context_length", 64);
-    for (repo, head) in [("org/answers", head()), ("org/embeds", head().number("llama.pooling_type", 3))] {
+    let embeds = head().number("llama.pooling_type", 3).number("llama.embedding_length", 96);
+    for (repo, head) in [("org/answers", head()), ("org/embeds", embeds)] {
         world.hub.push(Repo::new(repo).file("model.gguf", head.finish(&[])));
         world.register(repo).await;
     }
@@ -133,6 +134,11 @@ async fn a_gguf_file_says_which_of_the_two_it_is_for() {
     for (path, tasks) in [("org/embeds", json!(["embed"])), ("org/answers", json!(["generate"]))] {
         assert_eq!(world.get(&format!("/api/models/{path}")).await.1["tasks"], tasks);
     }
+    // Known without a node: this one would never answer.
+    let short = body(json!({"model": "org/embeds", "dimensions": 32}));
+    let (status, answer) = world.post("/v1/embeddings", &short).await;
+    assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!("dimensions")), "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("96 numbers"), "{answer}");
     let (status, answer) = world.post("/v1/embeddings", &body(json!({"model": "org/answers"}))).await;
     assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!("no_embeddings")), "{answer}");
     for (path, body) in [

@@ -102,6 +102,34 @@ async fn a_gguf_file_says_what_it_is_and_only_its_head_is_read() {
 }
 
 #[tokio::test]
+async fn a_projector_beside_a_gguf_model_is_listed_and_images_are_refused_all_the_same() {
+    let world = World::new().await;
+    let repo = Repo::new("org/sees")
+        .file("m-Q8_0.gguf", gguf("llama", "{{ messages[0].content }}", 8 << 20))
+        .file("mmproj-m-f16.gguf", "what reads images");
+    world.hub.push(repo);
+    world.register("org/sees").await;
+    let (_, list) = world.get("/api/models").await;
+    let (_, model) = world.get("/api/models/org/sees").await;
+    assert_eq!(list["models"][0]["files"], 2, "{list}");
+    let files = model["manifest"]["files"].as_array().unwrap();
+    let roles: Vec<_> = files.iter().map(|file| (&file["name"], &file["role"], &file["optional"])).collect();
+    let expected = [
+        (&json!("m-Q8_0.gguf"), &json!("weights"), &json!(false)),
+        (&json!("mmproj-m-f16.gguf"), &json!("projector"), &json!(true)),
+    ];
+    assert_eq!(roles, expected);
+    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}});
+    for content in [json!([image]), json!([{"type": "text", "text": "what is this?"}, image])] {
+        let body = json!({"model": "org/sees", "messages": [{"role": "user", "content": content}]});
+        let (status, answer) = world.post("/v1/chat/completions", &body).await;
+        let error = &answer["error"];
+        assert_eq!((status.as_u16(), &error["code"]), (400, &json!("unsupported_parameter")), "{answer}");
+        assert!(error["message"].as_str().unwrap().contains("`image_url`"), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_gguf_file_of_this_machine_is_registered_in_place() {
     let world = World::new().await;
     let dir = tempfile::tempdir().unwrap();

@@ -20,8 +20,11 @@ use model_formats::mxfp4::bf16_to_f32;
 
 use crate::Shape;
 use crate::write::{PIECE_BYTES, SynthError, check_space};
-pub use bert::{BertShape, BertTensor, write_bert_gguf};
-pub use dense::{Family, Pooling, write_dense_gguf, write_pooled_gguf, write_split_gguf};
+pub use bert::{BertShape, write_bert_gguf};
+pub use dense::{
+    DenseShape, Family, MadeTensor, Pooling, write_dense_gguf, write_pooled_gguf, write_split_gguf,
+    write_vocabulary_gguf,
+};
 use head::Head;
 use source::Source;
 pub(crate) use source::held;

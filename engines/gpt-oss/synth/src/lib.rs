@@ -16,8 +16,8 @@ mod tokenizer;
 mod write;
 
 pub use gguf::{
-    BertShape, BertTensor, Dense, Family, Pooling, convert_gguf, write_bert_gguf, write_dense_gguf,
-    write_gguf, write_pooled_gguf, write_split_gguf,
+    BertShape, Dense, DenseShape, Family, MadeTensor, Pooling, convert_gguf, write_bert_gguf,
+    write_dense_gguf, write_gguf, write_pooled_gguf, write_split_gguf, write_vocabulary_gguf,
 };
 pub use metal::convert_metal;
 pub use plan::{Plan, PlannedShard};

@@ -90,6 +90,16 @@ impl Context {
         model: Arc<LoadedModel>,
         parameters: &ContextParameters,
     ) -> Result<Context, Status> {
+        Context::with(id, model, parameters, |_| ())
+    }
+
+    /// As [`Context::new`], with what llama.cpp is given changed.
+    fn with(
+        id: &str,
+        model: Arc<LoadedModel>,
+        parameters: &ContextParameters,
+        change: impl FnOnce(&mut sys::llama_context_params),
+    ) -> Result<Context, Status> {
         let threads = i32::try_from(parameters.threads).unwrap_or(i32::MAX);
         let watch = Box::new(Watch {
             progress: Cell::new(null_mut()),
@@ -133,6 +143,7 @@ impl Context {
             given.no_perf = true;
             given.abort_callback = Some(is_unwanted);
             given.abort_callback_data = (&raw const *watch).cast_mut().cast();
+            change(&mut given);
             let raw = NonNull::new(sys::llama_init_from_model(model.raw(), given)).ok_or_else(failed)?;
             let mut pool = sys::ggml_threadpool_params_default(threads);
             let Some(threads) = NonNull::new(sys::ggml_threadpool_new(&raw mut pool)) else {
@@ -350,3 +361,7 @@ unsafe extern "C" fn is_unwanted(data: *mut c_void) -> bool {
     // Which part of the batch is done llama.cpp does not tell: a sign of life.
     progress.report(0, watch.tokens.get()).is_err()
 }
+
+// The exception of the tests is thrown by a function that only this C++ library has.
+#[cfg(all(test, target_os = "linux"))]
+mod tests;

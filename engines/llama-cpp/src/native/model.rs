@@ -180,6 +180,13 @@ impl LoadedModel {
         Ok(at.map_or_else(Default::default, |at| (whole[..at].to_vec(), whole[at + plain.len()..].to_vec())))
     }
 
+    /// Whether it puts a beginning before a text.
+    #[cfg(test)]
+    fn begins(&self) -> bool {
+        // SAFETY: the vocabulary lives as long as the model.
+        unsafe { sys::llama_vocab_get_add_bos(self.vocabulary()) }
+    }
+
     /// The tokens of ordinary text: nothing added, and no spelling read as a control token.
     ///
     /// # Errors
@@ -264,3 +271,6 @@ fn failure(id: &str, words: &str) -> Status {
         Status::model_corrupt(reason::FILE_CORRUPT, message)
     }
 }
+
+#[cfg(test)]
+mod tests;

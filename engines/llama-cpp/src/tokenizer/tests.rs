@@ -97,6 +97,18 @@ fn white_space_that_a_token_takes_along_is_never_literal_text() {
 }
 
 #[test]
+fn what_goes_around_a_text_is_there_once() {
+    let mut tokenizer = tokenizer();
+    tokenizer.around = (vec![BEGIN], vec![TRIMS]);
+    let check = |text: &str, literal: &[Range<usize>], expected: &str| {
+        assert_eq!(words(&tokenizer.encode_to_embed(text, literal).unwrap()), expected, "{text}");
+    };
+    check("x", &[], "[256]x[260]");
+    check("<|a|>x<|t|>", &[], "[256]x[260]");
+    check("<|a|>x", &[0..5], "[256]<|a|>x[260]");
+}
+
+#[test]
 fn ranges_that_cannot_be_are_refused() {
     let tokenizer = tokenizer();
     for ranges in [&[(0, 9)][..], &[(2, 1)], &[(0, 2), (1, 3)], &[(1, 2)]] {

@@ -9,7 +9,7 @@ use crate::{demo, greedy, llama_cpp_is_missing, load, submit, text};
 /// How far two logits may be apart in one implementation and in the other order in the other. llama.cpp rounds activations to
 /// bf16 beside bf16 weights and to 8 bits beside MXFP4; the reference rounds nothing. Half a nat is what the largest
 /// difference of a logit between the two comes to over all prompts.
-const LOGIT_ROUNDING: f64 = 0.5;
+pub const LOGIT_ROUNDING: f64 = 0.5;
 
 #[derive(Deserialize)]
 struct Reference {
@@ -17,14 +17,14 @@ struct Reference {
 }
 
 #[derive(Deserialize)]
-struct Conversation {
+pub struct Conversation {
     name: String,
     prompt: String,
-    prompt_token_ids: Vec<u32>,
+    pub prompt_token_ids: Vec<u32>,
     completion_token_ids: Vec<u32>,
 }
 
-fn reference() -> Vec<Conversation> {
+pub fn reference() -> Vec<Conversation> {
     let bytes = std::fs::read(workspace_root().join("assets/demo-model/reference.json")).unwrap();
     serde_json::from_slice::<Reference>(&bytes).unwrap().prompts
 }

@@ -1,5 +1,7 @@
 //! Embeddings: of an encoder beside a computation of our own, of a decoder beside recorded ones, and both by the ABI's cases.
 
+#[path = "embeddings/decoder.rs"]
+mod decoder;
 #[path = "embeddings/reference.rs"]
 mod reference;
 
@@ -14,16 +16,16 @@ use crate::{SEED, greedy, llama_cpp_is_missing, settings, subject, submit, text}
 /// 1e-3, and the squares of such differences add up.
 const ANGLE_ROUNDING: f64 = 1e-4;
 
-fn bert(pooling: Pooling) -> (TempDir, Vec<gpt_oss_synth::BertTensor>) {
+fn bert(pooling: Pooling) -> (TempDir, Vec<gpt_oss_synth::MadeTensor>) {
     let dir = tempfile::tempdir().unwrap();
     let tensors = write_bert_gguf(pooling, SEED, &dir.path().join("model.gguf")).unwrap();
     (dir, tensors)
 }
 
-fn pooled(family: Family, pooling: Pooling) -> TempDir {
+fn pooled(family: Family, pooling: Pooling) -> (TempDir, Vec<gpt_oss_synth::MadeTensor>) {
     let dir = tempfile::tempdir().unwrap();
-    write_pooled_gguf(family, pooling, SEED, &dir.path().join("model.gguf")).unwrap();
-    dir
+    let tensors = write_pooled_gguf(family, pooling, SEED, &dir.path().join("model.gguf")).unwrap();
+    (dir, tensors)
 }
 
 fn embed(sequence: u64, prompt: Prompt) -> Submit {
@@ -71,11 +73,32 @@ fn an_encoders_embeddings_are_those_of_a_plain_computation() {
 }
 
 #[test]
+fn a_decoders_embeddings_are_those_of_a_plain_computation() {
+    if llama_cpp_is_missing() {
+        return;
+    }
+    for (family, pooling) in
+        [(Family::Qwen3, Pooling::Last), (Family::Qwen2, Pooling::First), (Family::Llama, Pooling::Mean)]
+    {
+        let (dir, tensors) = pooled(family, pooling);
+        let (mut bench, loaded) = load(&subject(dir.path()), 256);
+        let plain = decoder::Decoder::new(family, &tensors);
+        for (n, count) in (1u64..).zip([1u32, 5, 67]) {
+            let ids: Vec<u32> = (0..count).map(|at| (at * 37 + 11) % 600).collect();
+            let got = bench.worker.run(embed(n, Prompt::Tokens(ids.clone()))).unwrap();
+            let apart = apart(&vector(&got, &loaded).unwrap(), &plain.embed(&ids, pooling));
+            assert!(apart < ANGLE_ROUNDING, "{family:?} {pooling:?}, {count} tokens: {apart} apart");
+        }
+        bench.finish().unwrap();
+    }
+}
+
+#[test]
 fn an_end_token_is_put_behind_a_text_where_the_vocabulary_says_so() {
     if llama_cpp_is_missing() {
         return;
     }
-    let dir = pooled(Family::Qwen3, Pooling::Last);
+    let (dir, _) = pooled(Family::Qwen3, Pooling::Last);
     let (mut bench, loaded) = load(&subject(dir.path()), 256);
     let mut ids = bench.worker.tokenize("some text", &[]).unwrap().unwrap();
     ids.push(601);
@@ -98,8 +121,11 @@ fn the_cases_of_the_abi_pass_for_models_that_embed() {
     if llama_cpp_is_missing() {
         return;
     }
-    let dirs =
-        [bert(Pooling::Mean).0, pooled(Family::Qwen3, Pooling::Last), pooled(Family::Llama, Pooling::Mean)];
+    let dirs = [
+        bert(Pooling::Mean).0,
+        pooled(Family::Qwen3, Pooling::Last).0,
+        pooled(Family::Llama, Pooling::Mean).0,
+    ];
     for dir in &dirs {
         for case in
             ["tasks_are_done_or_refused", "embeddings_are_directions", "embeddings_keep_to_the_context"]

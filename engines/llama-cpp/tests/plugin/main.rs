@@ -6,6 +6,7 @@
 
 mod conforms;
 mod demo;
+mod draws;
 mod embeddings;
 mod files;
 mod memory;
@@ -42,8 +43,9 @@ fn subject(dir: &Path) -> Subject {
     Subject::new(engine_dir("llama-cpp"), dir)
 }
 
+/// One thread: tests run beside each other, and threads of GGML wait for each other without giving way.
 fn settings(context_length: u32, sequences_max: u32) -> Settings {
-    Settings { context_length, sequences_max, ..Settings::default() }
+    Settings { context_length, sequences_max, threads: 1, ..Settings::default() }
 }
 
 /// Loaded with room for four sequences.

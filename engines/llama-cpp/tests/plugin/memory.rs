@@ -1,9 +1,10 @@
 //! What the estimate says beside what the process takes.
 //!
-//! `LLAMA_CPP_MEMORY_MODEL` names a folder with a GGUF file to measure besides those that are made here.
+//! `LLAMA_CPP_MEMORY_MODEL` names folders, with a `:` between them, each with a GGUF file to measure besides those that are made here.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use engine_protocol::ToNode;
 use engine_testkit::suite::Bench;
 use gpt_oss_synth::Family;
 
@@ -27,10 +28,11 @@ fn no_model_takes_more_than_was_estimated() {
         return;
     }
     let (demo, llama) = (demo(), family(Family::Llama));
-    let named = std::env::var_os("LLAMA_CPP_MEMORY_MODEL").map(PathBuf::from);
-    for dir in [Some(demo.path()), Some(llama.path()), named.as_deref()].into_iter().flatten() {
+    for dir in [demo.path(), llama.path()] {
         measure(dir);
     }
+    let named = std::env::var_os("LLAMA_CPP_MEMORY_MODEL").unwrap_or_default();
+    std::env::split_paths(&named).for_each(|dir| measure(&dir));
 }
 
 fn measure(dir: &Path) {
@@ -40,6 +42,18 @@ fn measure(dir: &Path) {
     let need = &estimate.devices[0];
     let each = need.per_sequence + need.kv_fixed + need.kv_per_token * u64::from(CONTEXT);
     let estimated = need.weights + need.workspace + u64::from(SEQUENCES) * each;
+    let llama_cpp_says = |bench: &Bench| {
+        let mut lines = Vec::new();
+        bench.worker.find_kept(|message| {
+            if let ToNode::Log { message, .. } = message
+                && message.contains("buffer size")
+            {
+                lines.push(message.clone());
+            }
+            None::<()>
+        });
+        lines.join("\n    ")
+    };
     let before = private_bytes(bench.worker.process_id());
     bench.worker.load(&bench.model, &settings, &[]).unwrap().unwrap();
     // As much as passes through the graph at once; and all of the KV is written, for its pages are not there before.
@@ -51,12 +65,14 @@ fn measure(dir: &Path) {
     if let (Some(before), Some(after)) = (before, after) {
         let taken = after - before;
         println!(
-            "{}: estimated {estimated} bytes (weights {}, workspace {}, KV {}), taken {taken}, {:.0} %",
-            bench.model.id,
+            "{}: estimated {estimated} bytes (weights {}, workspace {}, KV {}) beside {} mapped, taken {taken}, {:.0} %\n    {}",
+            dir.display(),
             need.weights,
             need.workspace,
             u64::from(SEQUENCES) * each,
-            100.0 * taken as f64 / estimated as f64
+            need.weights_mapped,
+            100.0 * taken as f64 / estimated as f64,
+            llama_cpp_says(&bench),
         );
         assert!(taken <= estimated + SLACK_BYTES, "{taken} bytes are taken and {estimated} estimated");
     }

@@ -70,6 +70,22 @@ fn special_tokens_are_variables() {
 }
 
 #[test]
+fn a_plain_text_begins_with_the_token_where_the_config_says_so() {
+    let of = |config: &str| plain_beginning(config.as_bytes());
+    assert_eq!(of(r#"{"bos_token": "<s>", "add_bos_token": true}"#).as_deref(), Some("<s>"));
+    let object = r#"{"bos_token": {"content": "<s>"}, "add_bos_token": true}"#;
+    assert_eq!(of(object).as_deref(), Some("<s>"));
+    for config in [
+        r#"{"bos_token": "<s>", "add_bos_token": false}"#,
+        r#"{"bos_token": "<s>"}"#,
+        r#"{"bos_token": null, "add_bos_token": true}"#,
+        "{",
+    ] {
+        assert_eq!(of(config), None, "{config}");
+    }
+}
+
+#[test]
 fn oversized_and_broken_files_are_errors_that_name_them() {
     let large = "x".repeat(TEMPLATE_BYTES_MAX + 1);
     let error = select("x", Some(&large), None).unwrap_err();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use model_formats::gguf::HeadWriter;
 
-use super::dense::{Made, Pooling, noise, write};
+use super::dense::{Made, MadeTensor, Pooling, noise, write};
 use super::vocabulary::{CONTROL, NORMAL};
 use crate::write::SynthError;
 
@@ -26,14 +26,6 @@ impl BertShape {
 
 const SPECIALS: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
 
-/// A tensor of a file, for whoever computes with it otherwise.
-#[derive(Debug, Clone)]
-pub struct BertTensor {
-    pub name: String,
-    /// Rows of as many numbers as the tensor's first dimension has.
-    pub numbers: Vec<f32>,
-}
-
 /// Pieces at the begin of a word, then those within one.
 fn vocabulary() -> Vec<String> {
     let letters = || ('a'..='z').map(String::from).chain(["the", "ing", "er", "on"].map(str::to_owned));
@@ -48,7 +40,7 @@ fn vocabulary() -> Vec<String> {
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write_bert_gguf(pooling: Pooling, seed: u64, path: &Path) -> Result<Vec<BertTensor>, SynthError> {
+pub fn write_bert_gguf(pooling: Pooling, seed: u64, path: &Path) -> Result<Vec<MadeTensor>, SynthError> {
     let tokens = vocabulary();
     let kinds: Vec<i32> =
         (0..tokens.len()).map(|id| if id < SPECIALS.len() { CONTROL } else { NORMAL }).collect();
@@ -77,7 +69,7 @@ pub fn write_bert_gguf(pooling: Pooling, seed: u64, path: &Path) -> Result<Vec<B
         .number("tokenizer.ggml.seperator_token_id", BertShape::SEPARATOR)
         .number("tokenizer.ggml.mask_token_id", 4);
     let tensors = tensors(tokens.len(), seed);
-    let made = |(dimensions, tensor): &(Vec<u64>, BertTensor)| Made {
+    let made = |(dimensions, tensor): &(Vec<u64>, MadeTensor)| Made {
         name: tensor.name.clone(),
         dimensions: dimensions.clone(),
         bytes: tensor.numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
@@ -87,14 +79,14 @@ pub fn write_bert_gguf(pooling: Pooling, seed: u64, path: &Path) -> Result<Vec<B
 }
 
 /// Dimensions, innermost first, and numbers.
-fn tensors(vocabulary: usize, seed: u64) -> Vec<(Vec<u64>, BertTensor)> {
+fn tensors(vocabulary: usize, seed: u64) -> Vec<(Vec<u64>, MadeTensor)> {
     let (hidden, inner) = (BertShape::HIDDEN, BertShape::INTERMEDIATE);
     let mut noise = noise(seed);
     let mut all = Vec::new();
     let mut put = |name: String, dimensions: &[usize], around: f32, scale: f32| {
         let count = dimensions.iter().product();
         let numbers = (0..count).map(|_| around + noise() * scale).collect();
-        all.push((dimensions.iter().map(|d| *d as u64).collect(), BertTensor { name, numbers }));
+        all.push((dimensions.iter().map(|d| *d as u64).collect(), MadeTensor { name, numbers }));
     };
     for (name, rows) in
         [("token_embd", vocabulary), ("position_embd", BertShape::CONTEXT), ("token_types", 2)]

@@ -11,12 +11,12 @@ use crate::write::SynthError;
 
 /// Number of the type in the file. With it an engine rounds little, and what is equal has to be.
 const F32: u32 = 0;
-const LAYERS: u32 = 3;
-const HIDDEN: u64 = 96;
+const LAYERS: u32 = DenseShape::LAYERS as u32;
+const HIDDEN: u64 = DenseShape::HIDDEN as u64;
 const INTERMEDIATE: u64 = 224;
-const HEADS: u64 = 6;
-const KV_HEADS: u64 = 2;
-const HEAD_DIM: u64 = HIDDEN / HEADS;
+const HEADS: u64 = DenseShape::HEADS as u64;
+const KV_HEADS: u64 = DenseShape::KV_HEADS as u64;
+const HEAD_DIM: u64 = DenseShape::HEAD_DIM as u64;
 const ORDINARY: usize = 600;
 /// Behind the ordinary ones: two control tokens, and an added one that is none.
 const BEGIN: &str = "<|begin|>";
@@ -26,6 +26,28 @@ const ADDITIONS: [&str; 3] = [BEGIN, END, ADDED];
 const CONTEXT: u32 = 2048;
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}<|end_of_turn|>{% endfor %}\
      {% if add_generation_prompt %}assistant: {% endif %}";
+
+/// Of every such file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DenseShape;
+
+impl DenseShape {
+    pub const LAYERS: usize = 3;
+    pub const HIDDEN: usize = 96;
+    pub const HEADS: usize = 6;
+    pub const KV_HEADS: usize = 2;
+    pub const HEAD_DIM: usize = DenseShape::HIDDEN / DenseShape::HEADS;
+    pub const EPSILON: f32 = 1e-5;
+    pub const ROPE_BASE: f32 = 10_000.0;
+}
+
+/// A tensor of a file, for whoever computes with it otherwise.
+#[derive(Debug, Clone)]
+pub struct MadeTensor {
+    pub name: String,
+    /// Rows of as many numbers as the tensor's first dimension has.
+    pub numbers: Vec<f32>,
+}
 
 /// Families that differ in what a layer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,15 +97,40 @@ pub fn write_dense_gguf(family: Family, seed: u64, path: &Path) -> Result<(), Sy
     write(path, &head(family), &tensors(family, seed))
 }
 
-/// The same made for embeddings: an end token is put behind a text, and the rows are pooled.
+/// The same made for embeddings: an end token is put behind a text, and the rows are pooled. Answers its tensors.
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write_pooled_gguf(family: Family, pooling: Pooling, seed: u64, path: &Path) -> Result<(), SynthError> {
+pub fn write_pooled_gguf(
+    family: Family,
+    pooling: Pooling,
+    seed: u64,
+    path: &Path,
+) -> Result<Vec<MadeTensor>, SynthError> {
     let head = head(family)
         .number(&format!("{}.pooling_type", family.architecture()), pooling as u32)
         .flag("tokenizer.ggml.add_eos_token", true);
-    write(path, &head, &tensors(family, seed))
+    let made = tensors(family, seed);
+    write(path, &head, &made)?;
+    let numbers =
+        |bytes: &[u8]| bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect();
+    Ok(made.into_iter().map(|made| MadeTensor { numbers: numbers(&made.bytes), name: made.name }).collect())
+}
+
+/// A file of the first family whose vocabulary is of this kind, is cut in this way, and says or does not say that a text begins with
+/// its beginning token.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write_vocabulary_gguf(
+    (vocabulary, split): (&str, &str),
+    begins: Option<bool>,
+    seed: u64,
+    path: &Path,
+) -> Result<(), SynthError> {
+    let head = head_with(Family::Llama, (vocabulary, split));
+    let head = begins.into_iter().fold(head, |head, said| head.flag("tokenizer.ggml.add_bos_token", said));
+    write(path, &head, &tensors(Family::Llama, seed))
 }
 
 /// The same model in parts, as llama.cpp splits one: the first has the metadata, each some of the tensors.
@@ -111,6 +158,11 @@ pub fn write_split_gguf(family: Family, seed: u64, paths: &[PathBuf]) -> Result<
 }
 
 fn head(family: Family) -> HeadWriter {
+    head_with(family, ("gpt2", if family == Family::Llama { "llama-bpe" } else { "qwen2" }))
+}
+
+/// With the kind of the vocabulary, and how a text is cut.
+fn head_with(family: Family, (vocabulary, split): (&str, &str)) -> HeadWriter {
     let (tokens, merges) = crate::tokenizer::vocabulary(ORDINARY);
     let ordinary = tokens.len();
     let mut tokens = tokens;
@@ -135,10 +187,10 @@ fn head(family: Family) -> HeadWriter {
     ] {
         head = head.number(&format!("{of}.{key}"), value);
     }
-    head.real(&format!("{of}.attention.layer_norm_rms_epsilon"), 1e-5)
-        .real(&format!("{of}.rope.freq_base"), 10_000.0)
-        .text("tokenizer.ggml.model", "gpt2")
-        .text("tokenizer.ggml.pre", if family == Family::Llama { "llama-bpe" } else { "qwen2" })
+    head.real(&format!("{of}.attention.layer_norm_rms_epsilon"), DenseShape::EPSILON)
+        .real(&format!("{of}.rope.freq_base"), DenseShape::ROPE_BASE)
+        .text("tokenizer.ggml.model", vocabulary)
+        .text("tokenizer.ggml.pre", split)
         .texts("tokenizer.ggml.tokens", &tokens)
         .integers("tokenizer.ggml.token_type", &kinds)
         .texts("tokenizer.ggml.merges", &merges)

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use gpt_oss_synth::{BertShape, BertTensor, Pooling};
+use gpt_oss_synth::{BertShape, MadeTensor, Pooling};
 
 const HIDDEN: usize = BertShape::HIDDEN;
 
@@ -14,8 +14,8 @@ pub struct Bert {
 type Rows = Vec<Vec<f64>>;
 
 impl Bert {
-    pub fn new(tensors: &[BertTensor]) -> Bert {
-        let wide = |tensor: &BertTensor| tensor.numbers.iter().map(|n| f64::from(*n)).collect();
+    pub fn new(tensors: &[MadeTensor]) -> Bert {
+        let wide = |tensor: &MadeTensor| tensor.numbers.iter().map(|n| f64::from(*n)).collect();
         Bert { tensors: tensors.iter().map(|tensor| (tensor.name.clone(), wide(tensor))).collect() }
     }
 
