@@ -11,6 +11,8 @@ use crate::embedding::{Pooled, pooled};
 use crate::native;
 use crate::options::Options;
 
+mod vocabulary;
+
 /// Bytes of a head that are read first; a head that goes on behind is read again, four times as much of it each time.
 const HEAD_BYTES_FIRST: u64 = 1 << 20;
 /// Tokens of context where the file does not say what the model was made for.
@@ -45,7 +47,7 @@ pub(crate) struct Header {
     pub(crate) state_bytes: u64,
     /// Of each token, whether the file calls it a control token. llama.cpp changes some for its own ends.
     pub(crate) control_tokens: Vec<bool>,
-    /// Bytes of the vocabulary's texts and merges in the file.
+    /// What the tables of the vocabulary take.
     pub(crate) vocabulary_bytes: u64,
     pub(crate) tensors: Vec<native::Tensor>,
     /// None: it answers.
@@ -71,9 +73,9 @@ impl Header {
         }
         let head = head(&files.primary, &paths[0])?;
         let metadata = parse(&files.primary, &head, &paths[0])?;
-        let mut header = Header::of(&files.primary, &metadata)?;
-        header.vocabulary_bytes = head.len() as u64;
-        Ok(Header { paths, file_bytes, tensors, ..header })
+        let header = Header::of(&files.primary, &metadata)?;
+        let vocabulary_bytes = vocabulary::bytes(&metadata, head.len() as u64);
+        Ok(Header { paths, file_bytes, tensors, vocabulary_bytes, ..header })
     }
 
     fn of(file: &str, metadata: &Metadata<'_>) -> Result<Header, Status> {

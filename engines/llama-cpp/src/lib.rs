@@ -59,9 +59,7 @@ impl Engine for LlamaCpp {
         let devices = chosen(settings)?;
         let options = Options::of(settings)?;
         let header = Header::read(files)?;
-        let (sequences, batch) = limits::sequences_and_batch(settings)?;
-        let batch = limits::batch_tokens_for(&header, settings, batch);
-        let needs = Needs::of(&header, &options, sequences, batch, &devices);
+        let needs = Needs::of(&header, &options, limits::for_estimate(&header, settings)?, &devices);
         Ok(Estimate { devices: needs.devices, context_length_max: limits::longest(&header) })
     }
 

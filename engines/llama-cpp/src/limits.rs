@@ -35,7 +35,7 @@ pub(crate) struct Limits {
 
 /// # Errors
 /// `UNSUPPORTED` for numbers that cannot be.
-pub(crate) fn sequences_and_batch(settings: &Settings) -> Result<(u32, u32), Status> {
+fn sequences_and_batch(settings: &Settings) -> Result<(u32, u32), Status> {
     let sequences = settings.sequences_max.unwrap_or(SEQUENCES_DEFAULT);
     if !(1..=SEQUENCES_MAX).contains(&sequences) {
         let message = format!("sequences_max is {sequences}, not a number from 1 to {SEQUENCES_MAX}");
@@ -61,10 +61,14 @@ fn batch_tokens(header: &Header, batch: u32, context: u32) -> u32 {
     if header.reads_whole() { batch.max(context) } else { batch }
 }
 
-/// Tokens of one step for an estimate, before a context is chosen.
-pub(crate) fn batch_tokens_for(header: &Header, settings: &Settings, batch: u32) -> u32 {
+/// Sequences, context and tokens of one step for an estimate, before a context is chosen.
+///
+/// # Errors
+/// As [`sequences_and_batch`].
+pub(crate) fn for_estimate(header: &Header, settings: &Settings) -> Result<(u32, u32, u32), Status> {
+    let (sequences, batch) = sequences_and_batch(settings)?;
     let context = settings.context_length.unwrap_or(CONTEXT_DEFAULT).min(longest(header));
-    batch_tokens(header, batch, context)
+    Ok((sequences, context, batch_tokens(header, batch, context)))
 }
 
 impl Limits {
@@ -130,7 +134,7 @@ impl Limits {
         devices: &[Device],
         (sequences, context, batch): (u32, u32, u32),
     ) -> Limits {
-        let needs = Needs::of(header, options, sequences, batch, devices);
+        let needs = Needs::of(header, options, (sequences, context, batch), devices);
         let mut kv_bytes = 0;
         let totals = needs.devices.into_iter().map(|need| {
             let each = need.kv_fixed + need.kv_per_token * u64::from(context);

@@ -12,10 +12,10 @@ use crate::options::Options;
 
 /// Cells come in pieces of so many.
 const CELLS_STEP: u64 = 256;
-/// Bytes that the texts of a vocabulary take in llama.cpp's tables for each byte they have in the file.
-const VOCABULARY_GROWTH: u64 = 6;
-/// What a context has of its own besides: graphs, backends, threads.
-const CONTEXT_BYTES: u64 = 24 << 20;
+/// What a context has of its own besides: backends, threads, graphs of small models.
+const CONTEXT_BYTES: u64 = 8 << 20;
+/// What the graphs have for each tensor of the model: eight nodes, in two graphs and their scheduler.
+const GRAPH_BYTES_PER_TENSOR: u64 = 10 << 10;
 
 /// Needs on each device, and the numbers they are added up from.
 #[derive(Debug, Clone)]
@@ -27,8 +27,7 @@ impl Needs {
     pub(crate) fn of(
         header: &Header,
         options: &Options,
-        sequences: u32,
-        batch_tokens: u32,
+        (sequences, context, batch_tokens): (u32, u32, u32),
         devices: &[Device],
     ) -> Needs {
         let weights = Weights::of(header, options);
@@ -40,7 +39,8 @@ impl Needs {
                 .sum()
         };
         let window = header.windows.iter().flatten().copied().max().map_or(0, u64::from);
-        let passing = passing_bytes(header, sequences, batch_tokens);
+        let cells = if header.shares_cells(options) { sequences.saturating_mul(context) } else { context };
+        let passing = passing_bytes(header, sequences, batch_tokens, cells);
         // Layers with a window have cells for one pass beside those of the window: once where sequences share them, else in
         // every sequence.
         let pass = u64::from(batch_tokens.min(PASS_TOKENS_MAX));
@@ -50,7 +50,8 @@ impl Needs {
             ((window + pass).next_multiple_of(CELLS_STEP), 0)
         };
         let windowed_pass = kv(true) * shared_pass;
-        let host = vocabulary_bytes(header) + CONTEXT_BYTES;
+        let graphs = header.tensors.len() as u64 * GRAPH_BYTES_PER_TENSOR;
+        let host = header.vocabulary_bytes + CONTEXT_BYTES + graphs;
         let on_cpu_alone = devices.iter().all(|device| device.id == CPU);
         let count = devices.iter().filter(|device| on_cpu_alone || device.id != CPU).count().max(1) as u64;
         let of = |device: &Device| {
@@ -104,13 +105,10 @@ fn is_repacked(tensor: &Tensor) -> bool {
     matrix && kinds.contains(&tensor.kind.as_str()) && tensor.name != "token_embd.weight"
 }
 
-fn vocabulary_bytes(header: &Header) -> u64 {
-    header.vocabulary_bytes.saturating_mul(VOCABULARY_GROWTH)
-}
-
-/// What passes between the operations of a graph: of every token in it the widest results that are needed at one time, and
-/// the logits, which the SDK has a second copy of.
-fn passing_bytes(header: &Header, sequences: u32, batch_tokens: u32) -> u64 {
+/// What passes between the operations of a graph: of every token in it the widest results that are needed at one time, in f32; what
+/// it may look at, in f16, of as many cells as a sequence has; what it is multiplied with in another type. And the logits: in
+/// the graph, behind it, and the SDK's copy.
+fn passing_bytes(header: &Header, sequences: u32, batch_tokens: u32, cells: u32) -> u64 {
     let tokens = u64::from(batch_tokens);
     if header.embedding.is_some() {
         // llama.cpp makes room for the logits of every token all the same, and where rows look ahead a mask of f32 and f16.
@@ -118,9 +116,14 @@ fn passing_bytes(header: &Header, sequences: u32, batch_tokens: u32) -> u64 {
         let widest = (3 * header.intermediate).max(4 * header.queries) + 5 * header.hidden;
         return 4 * tokens * (widest + 2 * header.vocabulary) + mask;
     }
-    let widest = (3 * header.intermediate).max(4 * header.queries) + 4 * header.hidden;
-    let logits = u64::from(sequences) * header.vocabulary;
-    4 * (tokens * widest + 3 * logits)
+    let tokens = tokens.min(u64::from(PASS_TOKENS_MAX));
+    let keys_and_values = header.kv_numbers.iter().copied().max().unwrap_or(0);
+    let attention = 2 * (header.queries + keys_and_values);
+    let widest = (3 * header.intermediate).max(attention) + 5 * header.hidden;
+    let mask = 2 * tokens * u64::from(cells).next_multiple_of(CELLS_STEP);
+    let multiplied = 2 * tokens * header.intermediate.max(header.queries).max(header.hidden);
+    let logits = 4 * u64::from(sequences) * header.vocabulary;
+    (4 * tokens * widest).max(logits) + 2 * logits + mask + multiplied
 }
 
 #[cfg(test)]
