@@ -50,7 +50,7 @@ fn texts_begin_as_llama_cpp_has_them_begin() {
             let bytes = std::fs::read(&path).unwrap();
             let metadata = Metadata::parse("m.gguf", &bytes, bytes.len() as u64).unwrap();
             let ours = GgufModel::of("m.gguf", &metadata).unwrap().begins;
-            let model = LoadedModel::load("m", &[path.clone()], &parameters, 1, &mut progress);
+            let model = LoadedModel::load("m", std::slice::from_ref(&path), &parameters, 1, &mut progress);
             assert_eq!(ours, model.unwrap().begins(), "{vocabulary} {split} {said:?}");
         }
     }
