@@ -14,6 +14,10 @@ const UNSAFE_MAY_BE_IN: &[&str] = &[
     "engines/gpt-oss/cuda/src/",
     // What wgpu calls experimental has to be asked for with it.
     "engines/gpt-oss/wgpu/src/experimental.rs",
+    // Mapped weights as buffers of Metal.
+    "engines/gpt-oss/wgpu/src/metal.rs",
+    "engines/gpt-oss/wgpu/src/model/mapped.rs",
+    "engines/gpt-oss/wgpu/src/device.rs",
     // One line each: the macro that exports an engine's table expands to it.
     "engines/gpt-oss/plugin/src/lib.rs",
     // llama.cpp is behind C functions, all of them called here; the other is the line of the macro.

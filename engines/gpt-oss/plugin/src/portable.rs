@@ -3,6 +3,8 @@
 
 mod model;
 
+use std::sync::Arc;
+
 use engine_sdk::{
     Device, DeviceBytes, DeviceNeed, Estimate, KvGroup, KvLayout, KvMemory, ModelFiles, Progress, Settings,
     Status, StatusCode, Tokenize, log, reason,
@@ -10,7 +12,8 @@ use engine_sdk::{
 use gpt_oss_model::GptOssConfig;
 use gpt_oss_wgpu::plan::unsupported;
 use gpt_oss_wgpu::{
-    Adapter, Api, BLOCK_TOKENS, Bounds, DeviceError, KvGroups, LoadError, Needs, Verdict, WgpuModel,
+    Adapter, Api, BLOCK_TOKENS, Bounds, DeviceError, KeptWeights, KvGroups, LoadError, Needs, Verdict,
+    WgpuModel,
 };
 use serde_json::{Map, Value};
 
@@ -160,6 +163,7 @@ pub(crate) fn load(
     let mut adapter = find(settings, id)?;
     let (id, name) = (adapter.id.clone(), adapter.name.clone());
     let Opened { store, runs } = files::open(files, settings)?;
+    let store = Arc::new(store);
     let config = store.config();
     let asked = Asked::of(config, settings)?;
     let tokenizer = files::tokenizer(files)?;
@@ -170,7 +174,8 @@ pub(crate) fn load(
     let granted = budget.iter().find(|b| b.device == id).map_or(u64::MAX, |b| b.bytes);
     adapter.memory_max = Some(granted);
     let bounds = fit(config, &asked, adapter.buffer_max.min(adapter.binding_max), granted)?;
-    let loaded = WgpuModel::load(adapter, config, &store, bounds, &known(&tokenizer, config), |done| {
+    let weights: KeptWeights = Arc::clone(&store) as KeptWeights;
+    let loaded = WgpuModel::load(adapter, config, &weights, bounds, &known(&tokenizer, config), |done| {
         progress.report(done.min(total), total)
     });
     let model = loaded.map_err(ended)?;

@@ -99,6 +99,9 @@ pub struct Gpu {
     trouble: Arc<Mutex<Option<DeviceError>>>,
     /// What was read back into before.
     spare: Vec<wgpu::Buffer>,
+    /// Weights that are read where they are mapped: freed behind everything above.
+    #[cfg(target_os = "macos")]
+    kept: Option<crate::model::KeptWeights>,
 }
 
 /// A kernel with what it is given.
@@ -151,6 +154,11 @@ impl Gpu {
         };
         let (device, queue) = pollster::block_on(adapter.adapter.request_device(&descriptor))
             .map_err(|error| failed("opening", chain(&error)))?;
+        #[cfg(target_os = "macos")]
+        let adapter = {
+            let working_set = crate::metal::working_set_bytes(&device);
+            Adapter { memory_max: adapter.memory_max.into_iter().chain(working_set).min(), ..adapter }
+        };
         let trouble = Arc::new(Mutex::new(None));
         let said = Arc::clone(&trouble);
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
@@ -199,7 +207,48 @@ impl Gpu {
             submitting: Duration::ZERO,
             trouble,
             spare: Vec::new(),
+            #[cfg(target_os = "macos")]
+            kept: None,
         })
+    }
+
+    /// Pages as a buffer of so many bytes of weights, which are kept. None where the system refuses.
+    ///
+    /// # Errors
+    /// More than may be taken of this device.
+    ///
+    /// # Safety
+    /// The pages belong to `weights`, and nobody writes to them.
+    #[cfg(target_os = "macos")]
+    #[expect(unsafe_code, reason = "a buffer that is not wgpu's own")]
+    pub(crate) unsafe fn wrap(
+        &mut self,
+        what: &str,
+        pages: crate::pages::Pages,
+        bytes: u64,
+        weights: &crate::model::KeptWeights,
+    ) -> Result<Option<Memory>, DeviceError> {
+        self.has_room(what, bytes)?;
+        // SAFETY: as the caller promises; `kept` is freed behind the device, and dropping this waits for what runs.
+        let Some(buffer) = (unsafe { crate::metal::wrap(&self.device, what, pages) }) else {
+            return Ok(None);
+        };
+        self.kept = Some(std::sync::Arc::clone(weights));
+        self.memory.push(buffer);
+        self.used += bytes;
+        Ok(Some(Memory { number: self.memory.len() - 1, bytes: pages.bytes as u64 }))
+    }
+
+    fn has_room(&self, what: &str, bytes: u64) -> Result<(), DeviceError> {
+        match self.adapter.memory_max {
+            Some(granted) if self.used + bytes > granted => Err(DeviceError::OutOfMemory {
+                what: what.to_owned(),
+                wanted: bytes,
+                used: self.used,
+                cause: format!("{granted} bytes may be taken of this device"),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Gives the device up as a driver does that has lost it: for tests of what follows.
@@ -241,14 +290,7 @@ impl Gpu {
         if bytes > limit {
             return Err(DeviceError::TooLarge { what: what.to_owned(), wanted: bytes, limit });
         }
-        if let Some(granted) = self.adapter.memory_max.filter(|granted| self.used + bytes > *granted) {
-            return Err(DeviceError::OutOfMemory {
-                what: what.to_owned(),
-                wanted: bytes,
-                used: self.used,
-                cause: format!("{granted} bytes may be taken of this device"),
-            });
-        }
+        self.has_room(what, bytes)?;
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
         let buffer = self.create(what, bytes, usage)?;
         self.memory.push(buffer);
@@ -502,6 +544,14 @@ impl Gpu {
         // A loss is told only when the device is asked, and explains the rest. What is under way does not matter any more.
         let _ = self.device.poll(wgpu::PollType::Poll);
         said().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(target_os = "macos")]
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // What runs may read weights that are unmapped next. What went wrong matters to nobody any more.
+        let _ = self.wait();
     }
 }
 

@@ -4,7 +4,7 @@
 //! (what each kernel computes, and a check of it), [`plan`] (what lies where), [`step`] (what a step tells the kernels),
 //! [`model`] (the forward pass), [`measure`] (how fast each kernel is).
 //!
-//! **Invariant:** unsafe code is one line in `experimental`. Kernels keep the checks of bounds that wgpu adds.
+//! **Invariant:** unsafe code is one line in `experimental`, and on macOS what wraps mapped weights (`metal`, `model::mapped`). Kernels keep the checks of bounds that wgpu adds.
 
 #![deny(unsafe_code)]
 
@@ -13,9 +13,14 @@ pub mod device;
 #[expect(unsafe_code, reason = "one line, which says why")]
 mod experimental;
 pub mod measure;
+#[cfg(target_os = "macos")]
+#[expect(unsafe_code, reason = "buffers that are not wgpu's own")]
+mod metal;
 pub mod model;
 mod numbers;
 pub mod ops;
+#[cfg(any(target_os = "macos", test))]
+mod pages;
 pub mod plan;
 pub mod shaders;
 mod step;
@@ -23,5 +28,5 @@ pub mod testing;
 
 pub use adapters::{Adapter, Api, Verdict};
 pub use device::{DeviceError, Gpu};
-pub use model::{Encoding, LoadError, Span, Table, WgpuModel};
+pub use model::{Encoding, KeptWeights, LoadError, Span, Table, WgpuModel};
 pub use plan::{BLOCK_TOKENS, Bounds, KvGroups, Needs};

@@ -216,7 +216,7 @@ impl Bench {
         let blocks = context_length.div_ceil(BLOCK_TOKENS);
         let groups = KvGroups::of(&config).windows.len();
         let bounds = Bounds { context_length, sequences_max: 1, batch_tokens_max, blocks: blocks * groups };
-        let mut model = WgpuModel::with_room(adapter, &config, bounds)?;
+        let mut model = WgpuModel::with_room(adapter, &config, bounds, None)?;
         model.put_constants(&vec![true; config.vocabulary])?;
         let blocks = (0..word(blocks)).collect();
         Ok(Bench { model, context, blocks })

@@ -1,14 +1,18 @@
 //! The forward pass over rows of several sequences.
 
 mod load;
+#[cfg(target_os = "macos")]
+#[expect(unsafe_code, reason = "buffers that are not wgpu's own")]
+mod mapped;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine_sdk::{Choice, Draw, Status};
-use gpt_oss_model::GptOssConfig;
 use gpt_oss_model::rope::Rotation;
+use gpt_oss_model::{GptOssConfig, Weights};
 
 use crate::device::{DeviceError, Gpu, Launch, Memory, Reading};
 use crate::ops::attention::AttentionOf;
@@ -24,6 +28,9 @@ use crate::plan::{Bounds, EndWeights, KvGroups, LayerWeights, Workspace};
 use crate::step::Step;
 
 pub use load::LoadError;
+
+/// Weights that are kept as long as the model.
+pub type KeptWeights = Arc<dyn Weights + Send + Sync>;
 
 /// A model whose weights, keys and values are on a device.
 #[derive(Debug)]

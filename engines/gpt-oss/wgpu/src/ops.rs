@@ -114,6 +114,8 @@ impl Tensor {
 #[derive(Debug, Clone)]
 pub(crate) struct Weight {
     pub(crate) pieces: Vec<Piece>,
+    /// Read where its file is mapped: nothing is to be uploaded.
+    pub(crate) in_place: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -134,6 +136,10 @@ impl Weight {
             within -= memory.bytes;
         }
         panic!("a tensor has more bytes than there is room for");
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.memory.bytes).sum()
     }
 
     /// Of one that is never cut.

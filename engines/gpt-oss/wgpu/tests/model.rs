@@ -4,12 +4,13 @@
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use engine_sdk::{Draw, History, Sampling};
 use gpt_oss_model::{GptOssConfig, Oracle, Store};
 use gpt_oss_wgpu::{
-    Adapter, BLOCK_TOKENS, Bounds, DeviceError, KvGroups, LoadError, Needs, Span, Table, Verdict, WgpuModel,
-    measure, shaders::Form,
+    Adapter, BLOCK_TOKENS, Bounds, DeviceError, KeptWeights, KvGroups, LoadError, Needs, Span, Table,
+    Verdict, WgpuModel, measure, shaders::Form,
 };
 use serde::Deserialize;
 
@@ -29,9 +30,9 @@ fn fixture(shape: &str) -> PathBuf {
     root().join("tests/fixtures/gpt-oss").join(shape)
 }
 
-fn open(dir: &Path) -> Store<Vec<u8>> {
+fn open(dir: &Path) -> Arc<Store<Vec<u8>>> {
     let read = |name: &str| std::fs::read(dir.join(name));
-    Store::open("model.safetensors.index.json", read, read).unwrap()
+    Arc::new(Store::open("model.safetensors.index.json", read, read).unwrap())
 }
 
 fn adapter() -> Option<Adapter> {
@@ -56,11 +57,12 @@ type Part<'a> = (usize, &'a [u32], bool);
 /// With a tokenizer that has every token.
 fn load(
     adapter: Adapter,
-    store: &Store<Vec<u8>>,
+    store: &Arc<Store<Vec<u8>>>,
     bounds: Bounds,
 ) -> Result<WgpuModel, LoadError<Infallible>> {
     let known = vec![true; store.config().vocabulary];
-    WgpuModel::load(adapter, store.config(), store, bounds, &known, |_| Ok(()))
+    let weights: KeptWeights = Arc::clone(store) as _;
+    WgpuModel::load(adapter, store.config(), &weights, bounds, &known, |_| Ok(()))
 }
 
 fn bounds(config: &GptOssConfig, sequences: usize, tokens_max: usize) -> Bounds {
@@ -263,7 +265,7 @@ fn chunks_and_neighbours_do_not_change_the_result() {
     let Some(mut bed) = Bed::load(&dir, 2, 150) else { return };
     let store = open(&dir);
     let tokens: Vec<u32> = (0..150).map(|i| (i * 37 + 11) % 1000).collect();
-    let oracle = Oracle::new(store.config().clone(), &store);
+    let oracle = Oracle::new(store.config().clone(), &*store);
     let mut cache = oracle.new_cache();
     let mut expected = Vec::new();
     for token in &tokens {

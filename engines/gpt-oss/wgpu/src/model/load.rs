@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use engine_sdk::log;
+use gpt_oss_model::GptOssConfig;
 use gpt_oss_model::rope::Rotation;
-use gpt_oss_model::{GptOssConfig, Weights};
 
 use crate::adapters::Adapter;
 use crate::device::{DeviceError, Gpu, Memory};
-use crate::model::{Encoding, WgpuModel};
+use crate::model::{Encoding, KeptWeights, WgpuModel};
 use crate::ops::{Piece, Tensor, Weight, check_matrices, sample};
 use crate::plan::{self, Bounds, EndWeights, Extent, KvGroups, LayerWeights, Needs, Workspace};
 use crate::shaders::{Form, Shape};
@@ -24,6 +24,9 @@ pub enum LoadError<E> {
 }
 
 impl WgpuModel {
+    /// On Metal the model keeps the weights and reads them where they are, as far as it can: their bytes have to lie in mapped
+    /// memory that nobody writes to. Elsewhere, and what cannot be read there, is uploaded.
+    ///
     /// `known`: of each token of the vocabulary, whether the tokenizer has it. `progress` is called with the bytes that are on their way so far.
     ///
     /// # Errors
@@ -35,19 +38,24 @@ impl WgpuModel {
     pub fn load<E>(
         adapter: Adapter,
         config: &GptOssConfig,
-        weights: &dyn Weights,
+        weights: &KeptWeights,
         bounds: Bounds,
         known: &[bool],
         mut progress: impl FnMut(u64) -> Result<(), E>,
     ) -> Result<WgpuModel, LoadError<E>> {
         assert_eq!(known.len(), config.vocabulary, "the tokenizer is that of another vocabulary");
-        let mut model = WgpuModel::with_room(adapter, config, bounds)?;
+        let mut model = WgpuModel::with_room(adapter, config, bounds, Some(weights))?;
         model.put_constants(known)?;
         let mut done = 0;
         let WgpuModel { gpu, layers, ends, .. } = &mut model;
-        let mut put = |to: &Weight, offset: u64, tensor: &str| {
-            let mut at = offset;
-            for mut bytes in weights.parts(tensor).into_iter().flat_map(|part| part.chunks(PIECE_BYTES)) {
+        let mut put = |to: &Weight, tensors: Vec<String>| {
+            if to.in_place {
+                done += to.bytes();
+                return progress(done).map_err(LoadError::Stopped);
+            }
+            let mut at = 0;
+            let parts = tensors.iter().flat_map(|tensor| weights.parts(tensor));
+            for mut bytes in parts.flat_map(|part| part.chunks(PIECE_BYTES)) {
                 while !bytes.is_empty() {
                     let (memory, within, room) = to.place(at);
                     let (now, later) = bytes.split_at(bytes.len().min(room));
@@ -57,38 +65,12 @@ impl WgpuModel {
                 }
                 progress(done).map_err(LoadError::Stopped)?;
             }
-            Ok::<u64, LoadError<E>>(at - offset)
+            Ok(())
         };
-        put(&ends.embedding, 0, "model.embed_tokens.weight")?;
+        ends.map(|field, to| put(to, tensors(field, None)))?;
         for (n, layer) in layers.iter().enumerate() {
-            let name = |tensor: &str| format!("model.layers.{n}.{tensor}");
-            for (kind, to) in [("weight", &layer.qkv), ("bias", &layer.qkv_bias)] {
-                let mut offset = 0;
-                for part in ["q", "k", "v"] {
-                    offset += put(to, offset, &name(&format!("self_attn.{part}_proj.{kind}")))?;
-                }
-            }
-            let places = [
-                (&layer.attention_norm, "input_layernorm.weight"),
-                (&layer.sinks, "self_attn.sinks"),
-                (&layer.out, "self_attn.o_proj.weight"),
-                (&layer.out_bias, "self_attn.o_proj.bias"),
-                (&layer.experts_norm, "post_attention_layernorm.weight"),
-                (&layer.router, "mlp.router.weight"),
-                (&layer.router_bias, "mlp.router.bias"),
-                (&layer.up_blocks, "mlp.experts.gate_up_proj_blocks"),
-                (&layer.up_scales, "mlp.experts.gate_up_proj_scales"),
-                (&layer.up_bias, "mlp.experts.gate_up_proj_bias"),
-                (&layer.down_blocks, "mlp.experts.down_proj_blocks"),
-                (&layer.down_scales, "mlp.experts.down_proj_scales"),
-                (&layer.down_bias, "mlp.experts.down_proj_bias"),
-            ];
-            for (to, tensor) in places {
-                put(to, 0, &name(tensor))?;
-            }
+            layer.map(|field, to| put(to, tensors(field, Some(n))))?;
         }
-        put(&ends.norm, 0, "model.norm.weight")?;
-        put(&ends.head, 0, "lm_head.weight")?;
         model.gpu.wait()?;
         Ok(model)
     }
@@ -106,6 +88,7 @@ impl WgpuModel {
         adapter: Adapter,
         config: &GptOssConfig,
         bounds: Bounds,
+        weights: Option<&KeptWeights>,
     ) -> Result<WgpuModel, DeviceError> {
         if let Some(why) = plan::unsupported(config) {
             return Err(DeviceError::Unusable { id: adapter.id, name: adapter.name, why });
@@ -124,16 +107,27 @@ impl WgpuModel {
         let kv: Result<Vec<Memory>, DeviceError> =
             (0..groups.layers_a_group).map(|_| allocate(plan::KV, &layer_bytes)).collect();
         let kv = kv?;
-        let mut allocate = |what: &'static str, extent: &Extent| {
+        let mut allocate = |what: &'static str, layer: Option<usize>, extent: &Extent| {
+            #[cfg(target_os = "macos")]
+            if let Some(weights) = weights
+                && let Some(weight) =
+                    super::mapped::wrap(&mut gpu, weights, what, extent, &tensors(what, layer))?
+            {
+                return Ok(weight);
+            }
+            #[cfg(not(target_os = "macos"))]
+            let _ = (weights, layer);
             let pieces = extent.pieces(limit.min(weights_max)).map(|rows| {
                 let memory = gpu.allocate(what, rows.len() as u64 * extent.row_bytes)?;
                 Ok(Piece { rows, memory, tensor: Tensor::whole(memory) })
             });
-            pieces.collect::<Result<_, DeviceError>>().map(|pieces| Weight { pieces })
+            pieces.collect::<Result<_, DeviceError>>().map(|pieces| Weight { pieces, in_place: false })
         };
-        let ends = EndWeights::of(config).map(&mut allocate)?;
-        let layers: Result<Vec<LayerWeights<Weight>>, DeviceError> =
-            config.layers.iter().map(|_| LayerWeights::of(config).map(&mut allocate)).collect();
+        let ends = EndWeights::of(config).map(|what, extent| allocate(what, None, extent))?;
+        let of_layer = LayerWeights::of(config);
+        let layers: Result<Vec<LayerWeights<Weight>>, DeviceError> = (0..config.layers.len())
+            .map(|n| of_layer.map(|what, extent| allocate(what, Some(n), extent)))
+            .collect();
         let layers = layers?;
         Ok(WgpuModel {
             rotation: Rotation::new(&config.rope, config.head_dim),
@@ -151,6 +145,33 @@ impl WgpuModel {
             encoding: Encoding::default(),
         })
     }
+}
+
+/// What a weight's tensors are called in a checkpoint, one behind the other; `layer` for those of one.
+fn tensors(field: &'static str, layer: Option<usize>) -> Vec<String> {
+    let names: &[&str] = match field {
+        "embedding" => &["model.embed_tokens.weight"],
+        "norm" => &["model.norm.weight"],
+        "head" => &["lm_head.weight"],
+        "attention_norm" => &["input_layernorm.weight"],
+        "qkv" => &["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"],
+        "qkv_bias" => &["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"],
+        "sinks" => &["self_attn.sinks"],
+        "out" => &["self_attn.o_proj.weight"],
+        "out_bias" => &["self_attn.o_proj.bias"],
+        "experts_norm" => &["post_attention_layernorm.weight"],
+        "router" => &["mlp.router.weight"],
+        "router_bias" => &["mlp.router.bias"],
+        "up_blocks" => &["mlp.experts.gate_up_proj_blocks"],
+        "up_scales" => &["mlp.experts.gate_up_proj_scales"],
+        "up_bias" => &["mlp.experts.gate_up_proj_bias"],
+        "down_blocks" => &["mlp.experts.down_proj_blocks"],
+        "down_scales" => &["mlp.experts.down_proj_scales"],
+        "down_bias" => &["mlp.experts.down_proj_bias"],
+        other => unreachable!("no tensor is called {other}"),
+    };
+    let full = |name: &&str| layer.map_or_else(|| (*name).to_owned(), |n| format!("model.layers.{n}.{name}"));
+    names.iter().map(full).collect()
 }
 
 /// The adapter, and without its matrices where they do not give what they have to.
