@@ -61,5 +61,6 @@ pub fn manifest(id: &str) -> Manifest {
         files: files().into_iter().map(file).collect(),
         context_length_max: Some(CONTEXT),
         embeds: false,
+        embedding_size: None,
     }
 }
