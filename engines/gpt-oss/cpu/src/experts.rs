@@ -1,15 +1,20 @@
 //! The mixture of experts: tokens are grouped by expert, so that each expert's weights are read once for all of them.
 
+use std::ops::Range;
+
 use gpt_oss_model::router::choose_experts;
 use gpt_oss_model::{Bf16, GptOssConfig};
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 
-use crate::kernel::bf16::{self, GROUP, Swiglu};
-use crate::kernel::{Form, Rows, split_len};
+use crate::kernel::bf16::{self, GROUP};
+use crate::kernel::{Form, Rows, Swiglu, split_len};
 use crate::linear::{
     Affine, Compute, Inputs, QuantizedRows, RoundedRows, SplitRows, Vectors, linear, panel_rows,
 };
-use crate::math::sigmoid;
+
+/// At most so many visits, those of some 16 tokens, have their outputs written down one by one before they are added: of
+/// more, an expert has so many that its weights are computed with and not waited for.
+const APART_VISITS_MAX: usize = 64;
 
 /// Weights of the mixture of one layer.
 #[derive(Debug, Clone, Copy)]
@@ -158,44 +163,31 @@ fn activate<V: Vectors>(
     let columns =
         V::rows_a_task(compute, ends.len() * rows.count(), rows.row_bytes(), visits.len() / ends.len());
     let columns = (columns / 2).next_multiple_of(BLOCK);
+    let swiglu = swiglu(config);
     compute.pool.tiles(&mut acts, width, ends, columns, |tile| {
-        let (columns, rows) = (tile.columns(), tile.rows());
-        let (weights, bias) = gate_up.expert(visits[rows.start].expert);
+        let (columns, own) = (tile.columns(), tile.rows());
         let pairs = 2 * columns.start..2 * columns.end;
-        let weights = weights.slice(pairs.clone());
-        let bias: Vec<f32> = pairs.map(|row| bias.get(row)).collect();
-        let mut products = vec![0.0; 2 * columns.len() * V::TOGETHER.min(rows.len())];
-        let mut first = rows.start;
-        for block in visits[rows].chunks(V::TOGETHER) {
-            let vectors: Vec<&[V::Number]> = block.iter().map(|v| tokens.row(v.token)).collect();
-            V::multiply(compute, weights, &vectors, &mut |row, t, some| {
-                let out = &mut products[t * 2 * columns.len() + row..][..some.len()];
-                for ((out, product), bias) in out.iter_mut().zip(some).zip(&bias[row..]) {
+        let rows = ExpertRows::new(gate_up, visits[own.start].expert, pairs.clone());
+        let mut products = vec![0.0; pairs.len() * own.len().min(V::TOGETHER)];
+        for first in own.clone().step_by(V::TOGETHER) {
+            let some = first..own.end.min(first + V::TOGETHER);
+            let tokens_of = visits[some.clone()].iter().map(|v| v.token);
+            rows.multiply(compute, tokens, tokens_of, |i, row, some, bias| {
+                let out = &mut products[i * pairs.len() + row..];
+                for ((out, product), bias) in out.iter_mut().zip(some).zip(bias) {
                     *out = product + bias;
                 }
             });
-            for (t, products) in products.chunks_exact(2 * columns.len()).take(block.len()).enumerate() {
-                activate_row(config, products, tile.row(first + t));
+            for (visit, products) in some.zip(products.chunks_exact(pairs.len())) {
+                swiglu.activate_split(compute.isa, products, tile.row(visit));
             }
-            first += block.len();
         }
     });
     SplitRows::from_split(acts, width)
 }
 
-/// (gate, up) pairs to activations in split order.
-fn activate_row(config: &GptOssConfig, pairs: &[f32], out: &mut [f32]) {
-    let (alpha, limit) = (config.swiglu_alpha, config.swiglu_limit);
-    let act = |gate: f32, up: f32| {
-        let gate = gate.min(limit);
-        gate * sigmoid(alpha * gate) * (up.clamp(-limit, limit) + 1.0)
-    };
-    for (pairs, out) in pairs.as_chunks::<{ 2 * BLOCK }>().0.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
-        for i in 0..BLOCK / 2 {
-            out[i] = act(pairs[4 * i], pairs[4 * i + 1]);
-            out[BLOCK / 2 + i] = act(pairs[4 * i + 2], pairs[4 * i + 3]);
-        }
-    }
+fn swiglu(config: &GptOssConfig) -> Swiglu {
+    Swiglu { alpha: config.swiglu_alpha, limit: config.swiglu_limit }
 }
 
 /// Adds the weighted outputs of all visits to their tokens.
@@ -208,6 +200,9 @@ fn project<V: Vectors>(
     acts: &V,
     residual: &mut [f32],
 ) {
+    if visits.len() <= APART_VISITS_MAX {
+        return project_apart(compute, config, down, visits, ends, acts, residual);
+    }
     let tokens = residual.len() / config.hidden;
     // Every expert that is visited passes through a task.
     let bytes = down.expert(0).0.row_bytes() * ends.len().min(8);
@@ -216,23 +211,78 @@ fn project<V: Vectors>(
         let columns = tile.columns();
         let mut first = 0;
         for &end in ends {
-            let (weights, bias) = down.expert(visits[first].expert);
-            let weights = weights.slice(columns.clone());
-            let bias: Vec<f32> = columns.clone().map(|row| bias.get(row)).collect();
-            for start in (first..end).step_by(V::TOGETHER) {
-                let block = start..(start + V::TOGETHER).min(end);
-                let vectors: Vec<&[V::Number]> = block.map(|v| acts.row(v)).collect();
-                V::multiply(compute, weights, &vectors, &mut |row, t, products| {
-                    let visit = visits[start + t];
-                    let out = &mut tile.row(visit.token)[row..];
-                    for ((out, product), bias) in out.iter_mut().zip(products).zip(&bias[row..]) {
-                        *out += visit.weight * (product + bias);
-                    }
-                });
-            }
+            let rows = ExpertRows::new(down, visits[first].expert, columns.clone());
+            rows.multiply(compute, acts, first..end, |i, row, products, bias| {
+                let visit = visits[first + i];
+                let out = &mut tile.row(visit.token)[row..];
+                for ((out, product), bias) in out.iter_mut().zip(products).zip(bias) {
+                    *out += visit.weight * (product + bias);
+                }
+            });
             first = end;
         }
     });
+}
+
+/// The same with the rows of each expert in tasks of their own: they lie together and are fetched ahead from the first to
+/// the last. Outputs are written down and added afterwards, in the same order.
+fn project_apart<V: Vectors>(
+    compute: Compute<'_>,
+    config: &GptOssConfig,
+    down: ExpertMatrix<'_>,
+    visits: &[Visit],
+    ends: &[usize],
+    acts: &V,
+    residual: &mut [f32],
+) {
+    let hidden = config.hidden;
+    let row_bytes = down.expert(0).0.row_bytes();
+    let columns = V::rows_a_task(compute, ends.len() * hidden, row_bytes, visits.len() / ends.len());
+    let mut outputs = vec![0.0; visits.len() * hidden];
+    compute.pool.tiles(&mut outputs, hidden, ends, columns, |tile| {
+        let own = tile.rows();
+        let rows = ExpertRows::new(down, visits[own.start].expert, tile.columns());
+        rows.multiply(compute, acts, own.clone(), |i, row, products, bias| {
+            let out = &mut tile.row(own.start + i)[row..];
+            for ((out, product), bias) in out.iter_mut().zip(products).zip(bias) {
+                *out = product + bias;
+            }
+        });
+    });
+    for (visit, outputs) in visits.iter().zip(outputs.chunks_exact(hidden)) {
+        let residual = residual[visit.token * hidden..][..hidden].iter_mut();
+        residual.zip(outputs).for_each(|(out, output)| *out += visit.weight * output);
+    }
+}
+
+/// Some rows of an expert's matrix, and their biases.
+struct ExpertRows<'a> {
+    weights: Rows<'a>,
+    bias: Vec<f32>,
+}
+
+impl<'a> ExpertRows<'a> {
+    fn new(matrix: ExpertMatrix<'a>, expert: usize, rows: Range<usize>) -> ExpertRows<'a> {
+        let (weights, bias) = matrix.expert(expert);
+        ExpertRows { weights: weights.slice(rows.clone()), bias: rows.map(|row| bias.get(row)).collect() }
+    }
+
+    /// `out(i, row, products, biases)` gets the products of some rows, from `row` on, with the i-th of the vectors that
+    /// are named, and the biases from `row` on.
+    fn multiply<V: Vectors>(
+        &self,
+        compute: Compute<'_>,
+        vectors: &V,
+        named: impl ExactSizeIterator<Item = usize>,
+        mut out: impl FnMut(usize, usize, &[f32], &[f32]),
+    ) {
+        let all: Vec<&[V::Number]> = named.map(|i| vectors.row(i)).collect();
+        for (block, vectors) in all.chunks(V::TOGETHER).enumerate() {
+            V::multiply(compute, self.weights, vectors, &mut |row, t, products| {
+                out(block * V::TOGETHER + t, row, products, &self.bias[row..]);
+            });
+        }
+    }
 }
 
 /// Gate, up and activation of all visits in groups, (groups, intermediate / 2, 16), each of one expert.
@@ -243,7 +293,7 @@ fn activate_packed(
     tokens: &RoundedRows,
     visits: &[&[Visit]],
 ) -> Vec<u32> {
-    let swiglu = Swiglu { alpha: config.swiglu_alpha, limit: config.swiglu_limit };
+    let swiglu = swiglu(config);
     let width = tokens.words() * GROUP;
     let visitors: Vec<Vec<usize>> = visits.iter().map(|v| v.iter().map(|v| v.token).collect()).collect();
     let groups: Vec<&[usize]> = visitors.iter().flat_map(|tokens| tokens.chunks(GROUP)).collect();

@@ -23,6 +23,7 @@ mod choice;
 mod neon;
 pub mod quantized;
 mod scalar;
+mod swiglu;
 #[cfg(target_arch = "x86_64")]
 mod transpose;
 
@@ -33,6 +34,7 @@ use model_formats::mxfp4::{VALUES, bf16_to_f32};
 use crate::int8;
 pub use choice::{Choice, TABLE_TOKENS, table};
 pub(crate) use choice::{Chooser, Form};
+pub use swiglu::Swiglu;
 
 /// What the kernels are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

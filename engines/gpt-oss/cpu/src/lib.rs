@@ -10,6 +10,8 @@
 
 mod attention;
 mod experts;
+#[expect(unsafe_code, reason = "the allocator is told by a call of C")]
+mod heap;
 pub mod int8;
 pub mod kernel;
 mod kv;
@@ -23,6 +25,7 @@ pub mod pool;
 mod product;
 mod spent;
 
+pub use heap::keep_freed;
 pub use kernel::{Activations, Isa, Order};
 pub use kv::{BLOCK_TOKENS, Kv, KvFormat, KvShape, Sequences, Table};
 pub use mapped::Mapped;

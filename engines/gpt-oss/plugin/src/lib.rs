@@ -141,6 +141,7 @@ fn load_cpu(
     budget: &[DeviceBytes],
     progress: &mut Progress<'_>,
 ) -> Result<GptOssModel, Status> {
+    gpt_oss_cpu::keep_freed();
     let options = Options::of(settings)?;
     let Opened { store, runs } = files::open(files, settings)?;
     let total: u64 = store.shards().iter().map(|s| s.as_ref().len() as u64).sum();

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES, VALUES, scale_value};
 
-use super::{Rows, Tiles};
+use super::{Isa, Rows, Swiglu, Tiles};
 use crate::int8::{self, SCALE_COLUMNS};
 
 /// `INVARIANT`: see [`super::Order`].
@@ -189,6 +189,17 @@ fn int8<const R: usize, const T: usize>(
         }
     }
     reduce(&sums)
+}
+
+/// See [`Swiglu::activate_split`].
+pub(super) fn activate_split(swiglu: Swiglu, pairs: &[f32], out: &mut [f32]) {
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn wide(swiglu: Swiglu, pairs: &[f32], out: &mut [f32]) {
+        swiglu.split_blocks(pairs, out);
+    }
+    assert!(Isa::Avx512.is_available(), "this processor has no AVX-512");
+    // SAFETY: the processor can, as asserted.
+    unsafe { wide(swiglu, pairs, out) }
 }
 
 /// Sixteen signed bytes as floats.

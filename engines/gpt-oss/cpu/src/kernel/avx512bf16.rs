@@ -5,9 +5,9 @@ use std::mem::transmute;
 
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES, SCALES, VALUES, bf16_to_f32};
 
-use super::bf16::{GROUP, Panel, Swiglu};
+use super::bf16::{GROUP, Panel};
 use super::transpose::transpose;
-use super::{Isa, Rows};
+use super::{Isa, Rows, Swiglu};
 use crate::int8::{SCALE_COLUMNS, numbers_bytes, scales_bytes};
 use crate::math::sigmoid;
 
@@ -105,6 +105,13 @@ unsafe fn tile<const R: usize, const G: usize>(place: Place) {
     let Place { weights, words, packed, out, stride } = place;
     let mut sums = [[_mm512_setzero_ps(); G]; R];
     for word in 0..words {
+        if word % GROUP == 0 {
+            for r in 0..R {
+                // The same place in the rows that come next: the hardware's own prefetch stops at every page.
+                let ahead = ((R + r) * words + word) * WORD;
+                _mm_prefetch::<_MM_HINT_T1>(weights.wrapping_add(ahead).cast());
+            }
+        }
         let mut tokens = [_mm512_setzero_si512(); G];
         for (g, tokens) in tokens.iter_mut().enumerate() {
             // SAFETY: the caller's promise.

@@ -12,20 +12,13 @@ use std::ops::Range;
 use super::amx;
 #[cfg(target_arch = "x86_64")]
 use super::avx512bf16 as vector;
-use super::{Isa, Rows, split_len};
+use super::{Isa, Rows, Swiglu, split_len};
 
 /// Tokens of a group.
 pub const GROUP: usize = 16;
 /// Groups that pass through weights together: 64 tokens of 2,880 columns are 360 KiB, and the weights of a task as much
 /// again, of a second cache of 1 MiB.
 const BLOCK_GROUPS: usize = 4;
-
-/// How gate and up make an activation.
-#[derive(Debug, Clone, Copy)]
-pub struct Swiglu {
-    pub alpha: f32,
-    pub limit: f32,
-}
 
 /// Rows of bf16 weights, two columns in a word; aligned to nothing.
 #[derive(Debug, Clone, Copy)]

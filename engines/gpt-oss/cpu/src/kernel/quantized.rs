@@ -275,60 +275,84 @@ pub(super) fn kernel(isa: Isa, order: Order, vectors: usize) -> Kernel {
 trait Tiles {
     /// Whether wide tiles (8 rows, or 4 rows and 4 vectors) fit its registers.
     const WIDE: bool;
+    /// Whether three vectors are a tile, and not two and one.
+    const THREE: bool;
 
     /// `rows` has exactly `R` rows, `vectors` are as long as they have to be.
     fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [Vector<'_>; T]) -> [[f32; T]; R];
 }
 
 fn drive<K: Tiles>(rows: Rows<'_>, vectors: &[Vector<'_>], out: &mut dyn FnMut(usize, usize, &[f32])) {
+    /// Rows whose products are handed on together: those of a tile alone are too few for the call.
+    const ROWS: usize = 64;
+    let count = rows.count();
+    let mut products = vec![0.0; vectors.len() * ROWS.min(count)];
+    for first in (0..count).step_by(ROWS) {
+        let some = (count - first).min(ROWS);
+        let products = &mut products[..vectors.len() * some];
+        rows_together::<K>(rows.slice(first..first + some), vectors, products);
+        for (t, products) in products.chunks_exact(some).enumerate() {
+            out(first, t, products);
+        }
+    }
+}
+
+/// `out` is (vectors, rows).
+fn rows_together<K: Tiles>(rows: Rows<'_>, vectors: &[Vector<'_>], out: &mut [f32]) {
     let count = rows.count();
     let mut row = 0;
     if K::WIDE && vectors.len() == 1 {
         while row + 8 <= count {
-            equal_tiles::<K, 8, 1>(rows.slice(row..row + 8), row, vectors, 0, out);
+            tile::<K, 8, 1>(rows, row, vectors, 0, out);
             row += 8;
         }
     }
     while row + 4 <= count {
-        vector_tiles::<K, 4>(rows.slice(row..row + 4), row, vectors, out);
+        vector_tiles::<K, 4>(rows, row, vectors, out);
         row += 4;
     }
     while row < count {
-        vector_tiles::<K, 1>(rows.slice(row..row + 1), row, vectors, out);
+        vector_tiles::<K, 1>(rows, row, vectors, out);
         row += 1;
     }
 }
 
+/// `R` rows from `row` on and all vectors.
 fn vector_tiles<K: Tiles, const R: usize>(
     rows: Rows<'_>,
-    first_row: usize,
+    row: usize,
     vectors: &[Vector<'_>],
-    out: &mut dyn FnMut(usize, usize, &[f32]),
+    out: &mut [f32],
 ) {
     let mut done = 0;
-    if K::WIDE {
-        done = equal_tiles::<K, R, 4>(rows, first_row, vectors, done, out);
+    while done < vectors.len() {
+        done += match vectors.len() - done {
+            // As even as can be: five are three and two, for one alone waits for its weights.
+            3 | 5 | 6 if K::WIDE && K::THREE => tile::<K, R, 3>(rows, row, vectors, done, out),
+            4.. if K::WIDE => tile::<K, R, 4>(rows, row, vectors, done, out),
+            2.. => tile::<K, R, 2>(rows, row, vectors, done, out),
+            _ => tile::<K, R, 1>(rows, row, vectors, done, out),
+        };
     }
-    done = equal_tiles::<K, R, 2>(rows, first_row, vectors, done, out);
-    equal_tiles::<K, R, 1>(rows, first_row, vectors, done, out);
 }
 
-/// As many tiles of `T` vectors as there are; returns the number of vectors done.
-fn equal_tiles<K: Tiles, const R: usize, const T: usize>(
+/// The products of `R` rows from `row` on with `T` vectors from `done` on; returns `T`.
+fn tile<K: Tiles, const R: usize, const T: usize>(
     rows: Rows<'_>,
-    first_row: usize,
+    row: usize,
     vectors: &[Vector<'_>],
-    mut done: usize,
-    out: &mut dyn FnMut(usize, usize, &[f32]),
+    done: usize,
+    out: &mut [f32],
 ) -> usize {
-    while let Some(tile) = vectors[done..].first_chunk::<T>() {
-        let products = K::tile::<R, T>(rows, *tile);
-        for t in 0..T {
-            out(first_row, done + t, &products.map(|row| row[t]));
+    let count = rows.count();
+    let vectors = *vectors[done..].first_chunk::<T>().expect("as many vectors as the tile has");
+    let products = K::tile::<R, T>(rows.slice(row..row + R), vectors);
+    for (t, out) in out.chunks_exact_mut(count).skip(done).take(T).enumerate() {
+        for (out, products) in out[row..row + R].iter_mut().zip(&products) {
+            *out = products[t];
         }
-        done += T;
     }
-    done
+    T
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ const LANES: usize = 8;
 
 impl Tiles for Kernel {
     const WIDE: bool = false;
+    const THREE: bool = false;
 
     fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [Vector<'_>; T]) -> [[f32; T]; R] {
         match rows {

@@ -43,6 +43,7 @@ pub(super) fn quantize<'a>(
 
 impl Tiles for Kernel {
     const WIDE: bool = true;
+    const THREE: bool = true;
 
     fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [Vector<'_>; T]) -> [[f32; T]; R] {
         match rows {

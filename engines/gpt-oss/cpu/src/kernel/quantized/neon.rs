@@ -49,6 +49,7 @@ pub(super) struct Pairs;
 impl Tiles for Plain {
     // 32 registers: 16 sums, and two vectors of each of four rows.
     const WIDE: bool = true;
+    const THREE: bool = true;
 
     fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [Vector<'_>; T]) -> [[f32; T]; R] {
         let rows = Blocks::of::<R>(rows);
@@ -59,6 +60,7 @@ impl Tiles for Plain {
 
 impl Tiles for Dot {
     const WIDE: bool = true;
+    const THREE: bool = true;
 
     fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [Vector<'_>; T]) -> [[f32; T]; R] {
         assert!(has_dot(), "this processor has no dot products");
@@ -70,6 +72,7 @@ impl Tiles for Dot {
 
 impl Tiles for Pairs {
     const WIDE: bool = true;
+    const THREE: bool = false;
 
     fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [Vector<'_>; T]) -> [[f32; T]; R] {
         assert!(has_pairs(), "this processor has no products of pairs");

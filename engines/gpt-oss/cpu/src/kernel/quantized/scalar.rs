@@ -12,6 +12,7 @@ const HALF: usize = BLOCK / 2;
 
 impl Tiles for Kernel {
     const WIDE: bool = false;
+    const THREE: bool = false;
 
     fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [Vector<'_>; T]) -> [[f32; T]; R] {
         let mut out = [[0.0; T]; R];
