@@ -9,7 +9,7 @@ use crate::{build, cuda, llama_cpp, platforms, setup, shell, tidy};
 
 #[derive(Args)]
 pub struct TestArguments {
-    /// Also what takes long: the demo model on a software GPU and on the emulated one, the CUDA kernels under the address sanitizer
+    /// Also what takes long: the demo model on a software GPU and on the emulated one, the CUDA kernels under sanitizers
     #[arg(long)]
     long: bool,
 }
