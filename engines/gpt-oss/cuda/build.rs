@@ -62,8 +62,27 @@ fn emulate(out: &Path) {
         stand_in_driver(&objects, &out.join("driver"));
         objects.pop();
     }
-    cc::Build::new().cpp(true).objects(objects).compile("gpt_oss_cuda_emulation");
+    // With the emulation's C++ library inside: what is shipped needs no library beside the system's own.
+    let mut library = cc::Build::new();
+    library.cpp(true).objects(objects);
+    let archive = static_libstdcxx();
+    if archive.is_some() {
+        library.cpp_link_stdlib(None);
+    }
+    library.compile("gpt_oss_cuda_emulation");
+    // Behind what needs it.
+    if let Some(folder) = archive {
+        println!("cargo::rustc-link-search=native={}", folder.display());
+        println!("cargo::rustc-link-lib=static=stdc++");
+    }
     println!("cargo::rustc-cfg=emulated");
+}
+
+/// Where g++ has its library as an archive; none where it has not.
+fn static_libstdcxx() -> Option<PathBuf> {
+    let output = Command::new("g++").arg("-print-file-name=libstdc++.a").output().ok()?;
+    let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+    path.is_absolute().then(|| path.parent().map(Path::to_path_buf)).flatten()
 }
 
 /// Links the emulation as what takes the place of the driver's library in a test.
