@@ -10,7 +10,10 @@
 
 mod attention;
 mod experts;
-#[expect(unsafe_code, reason = "the allocator is told by a call of C")]
+#[cfg_attr(
+    all(target_os = "linux", target_env = "gnu"),
+    expect(unsafe_code, reason = "the allocator is told by a call of C")
+)]
 mod heap;
 pub mod int8;
 pub mod kernel;
