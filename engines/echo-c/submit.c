@@ -21,6 +21,9 @@ static llmr_code check_sampling(const llmr_sampling *s, llmr_status *status) {
   if (s->repetition_penalty != 1) return bad(status, "repetition_penalty", "1, this engine has no penalties");
   if (s->logit_bias_count != 0) return bad(status, "logit_bias", "empty, this engine has no biases");
   if (s->begin_with_count != 0) return bad(status, "begin_with", "empty, this engine begins with the prompt");
+  /* A host of before does not have the field. */
+  if (s->struct_size >= sizeof *s && s->constraint_kind != LLMR_CONSTRAINT_NONE)
+    return bad(status, "constraint", "absent, this engine has no grammar");
   for (i = 0; i < s->stop_count; i++)
     if (s->stop[i].size == 0) return bad(status, "stop", "strings that are not empty");
   for (i = 0; i < s->stop_token_count; i++)

@@ -1,5 +1,5 @@
 /*
- * llmr_engine.h: the ABI between llm-router and an inference engine. Version 1.1.
+ * llmr_engine.h: the ABI between llm-router and an inference engine. Version 1.2.
  *
  * This file is the specification. An engine is a shared library that exports one symbol, llmr_engine_entry, and a
  * manifest.json beside it (manifest.schema.json). It is opened in a process of its own (the worker) that holds one
@@ -51,7 +51,7 @@ extern "C" {
 #endif
 
 #define LLMR_ABI_MAJOR 1u
-#define LLMR_ABI_MINOR 1u
+#define LLMR_ABI_MINOR 2u
 
 /* The name of the one exported symbol. */
 #define LLMR_ENTRY_SYMBOL "llmr_engine_entry"
@@ -320,6 +320,14 @@ typedef struct llmr_tokens {
 /* llmr_sampling.flags: the model's own end tokens are tokens like any other, chosen or not, and end nothing. */
 enum { LLMR_SAMPLING_IGNORE_END_TOKENS = 1 };
 
+typedef uint32_t llmr_constraint_kind;
+enum {
+  LLMR_CONSTRAINT_NONE = 0,
+  LLMR_CONSTRAINT_JSON_SCHEMA = 1, /* the answer is a JSON text that fits this JSON Schema, an object */
+  /* The answer fits this grammar in llguidance's form of Lark, where <|name|> is the control token of that spelling. */
+  LLMR_CONSTRAINT_LARK = 2
+};
+
 /*
  * How the tokens of an answer are chosen. A value out of range is refused with LLMR_REASON_INVALID_SAMPLING; so is a
  * field that the engine cannot honour and that is not at its "off" value. The same seed, prompt and values give the
@@ -359,6 +367,17 @@ typedef struct llmr_sampling {
   const llmr_str *begin_with;
   uint32_t begin_with_count;
   uint32_t reserved2;
+  /*
+   * Since 1.2. What the answer has to be from its first token on: only tokens that lead to it are chosen, and tokens that
+   * end an answer where it is complete and nowhere else. Control tokens are chosen where a grammar names them; a model
+   * without end tokens ends where nothing may follow. stop, stop_tokens, tokens_max and the context end an answer as ever,
+   * complete or not. Together with begin_with, tokens_min or LLMR_SAMPLING_IGNORE_END_TOKENS it is refused. What cannot be
+   * kept to, in a text or by the engine, is refused with param "constraint". The host sets it only for an engine whose
+   * abi_minor is 2 or more.
+   */
+  llmr_constraint_kind constraint_kind;
+  uint32_t reserved3;
+  llmr_str constraint;
 } llmr_sampling;
 
 typedef uint32_t llmr_prompt_kind;

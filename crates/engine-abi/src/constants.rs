@@ -1,9 +1,9 @@
 //! Numbers and names of the header, under the header's names without the `LLMR_` prefix.
 
-use crate::{Code, EventKind, FinishReason, LogLevel, PromptKind, Task};
+use crate::{Code, ConstraintKind, EventKind, FinishReason, LogLevel, PromptKind, Task};
 
 pub const ABI_MAJOR: u32 = 1;
-pub const ABI_MINOR: u32 = 1;
+pub const ABI_MINOR: u32 = 2;
 pub const ENTRY_SYMBOL: &str = "llmr_engine_entry";
 
 /// Bytes of [`crate::Status::reason`] and [`crate::Status::message`], the closing NUL included.
@@ -58,6 +58,10 @@ pub const SAMPLING_IGNORE_END_TOKENS: u32 = 1;
 
 pub const PROMPT_TEXT: PromptKind = 0;
 pub const PROMPT_TOKENS: PromptKind = 1;
+
+pub const CONSTRAINT_NONE: ConstraintKind = 0;
+pub const CONSTRAINT_JSON_SCHEMA: ConstraintKind = 1;
+pub const CONSTRAINT_LARK: ConstraintKind = 2;
 
 pub const TASK_GENERATE: Task = 0;
 pub const TASK_EMBED: Task = 1;

@@ -18,6 +18,8 @@ mod value;
 pub use constants::*;
 pub use engine::{Engine, EngineApi, EntryFn, Estimate, Host, Info, LogLevel, Progress};
 pub use model::{Device, DeviceNeed, Devices, Loaded, Model, Settings, Tokens};
-pub use sequence::{Event, EventKind, EventSink, FinishReason, PromptKind, Sampling, Stats, Submit, Task};
+pub use sequence::{
+    ConstraintKind, Event, EventKind, EventSink, FinishReason, PromptKind, Sampling, Stats, Submit, Task,
+};
 pub use status::{Code, Status};
 pub use value::{Bytes, DeviceBytes, File, Range, Str, TokenBias, TokenLogprob};

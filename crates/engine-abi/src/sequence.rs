@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use crate::{Bytes, DeviceBytes, Range, Status, Str, TokenBias, TokenLogprob};
 
 pub type PromptKind = u32;
+pub type ConstraintKind = u32;
 pub type Task = u32;
 pub type FinishReason = u32;
 pub type EventKind = u32;
@@ -37,6 +38,10 @@ pub struct Sampling {
     pub begin_with: *const Str,
     pub begin_with_count: u32,
     pub reserved2: u32,
+    pub constraint_kind: ConstraintKind,
+    pub reserved3: u32,
+    /// What the answer has to be.
+    pub constraint: Str,
 }
 
 #[repr(C)]

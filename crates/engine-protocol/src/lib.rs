@@ -17,4 +17,4 @@ pub use frame::{FRAME_BYTES_MAX, FrameError, FrameReader, HELLO_BYTES, Hello, en
 pub use message::*;
 
 /// Raised with every change of a message. Node and worker must agree exactly: they are one binary.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;

@@ -275,6 +275,17 @@ pub struct Sampling {
     pub logprobs: Option<u32>,
     /// The answer begins with one of these; none: with anything. Spellings of control tokens stand for the tokens.
     pub begin_with: Vec<String>,
+    /// None: the answer may be anything.
+    pub constraint: Option<Constraint>,
+}
+
+/// What an answer has to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Constraint {
+    /// A JSON text that fits this JSON Schema.
+    JsonSchema(String),
+    /// A text that fits this grammar.
+    Lark(String),
 }
 
 impl Default for Sampling {
@@ -296,6 +307,7 @@ impl Default for Sampling {
             ignore_end_tokens: false,
             logprobs: None,
             begin_with: Vec::new(),
+            constraint: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A text is a string of symbols: the bytes of ordinary text, and control tokens, each of which is one symbol whatever
 //! its spelling. So ordinary text that spells a control token never stands for it, here as in a prompt.
 
-use crate::{Piece, Status, Tokenize, reason};
+use crate::{Piece, Status, TokenSet, Tokenize, reason};
 
 /// A byte (below 256), or 256 plus the id of a control token.
 type Symbol = u32;
@@ -30,14 +30,14 @@ impl BeginWith {
         Ok(BeginWith { texts, at: 0, complete: false })
     }
 
-    /// The tokens that may come next, in ascending order; `None`: every one. `ends` says which end the answer: those may
+    /// The tokens that may come next; `None`: every one. `ends` says which end the answer: those may
     /// only complete a text.
     pub fn allowed(
         &self,
         tokenizer: &dyn Tokenize,
         vocabulary_size: u32,
         ends: impl Fn(&u32) -> bool,
-    ) -> Option<Vec<u32>> {
+    ) -> Option<TokenSet> {
         if !self.is_restricting() {
             return None;
         }

@@ -13,6 +13,7 @@
 pub mod abi;
 mod batch;
 mod begin_with;
+mod constraint;
 mod embedding;
 mod engine;
 mod event;
@@ -35,8 +36,10 @@ mod types;
 mod version_stamp;
 
 pub use batch::{Batch, Logits, Row, Slot};
+pub use constraint::Constraint;
 pub use engine::{Engine, Model};
 pub use event::{Event, EventKind, FinishReason};
+pub use grammar::TokenSet;
 pub use kv::{BlockId, BlockTable, KvGroup, KvLayout, KvMemory};
 pub use log::LogLevel;
 pub use progress::Progress;

@@ -9,11 +9,14 @@ mod details;
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
+use grammar::Constrained;
+
 use crate::{
     Batch, Choice, Draw, EMBEDDING_SIZE_MAX, EmbeddingSpec, Event, EventKind, FinishReason, History, Logits,
     MemoryUse, Model, ModelSpec, Piece, Progress, Sampler, Sampling, SequenceId, Slot, Status, TokenLogprob,
     Tokenize,
     begin_with::BeginWith,
+    constraint::{self, Grammars, Only},
     embedding,
     kv::KvLayout,
     reason,
@@ -57,6 +60,7 @@ pub struct Runner<M: Model> {
     spec: ModelSpec,
     scheduler: Scheduler,
     sampler: Sampler,
+    grammars: Grammars,
     sequences: HashMap<SequenceId, Sequence>,
     counters: Counters,
     batch: Batch,
@@ -76,6 +80,7 @@ struct Sequence {
     history: History,
     stop: StopMatcher,
     begin_with: BeginWith,
+    constrained: Option<Constrained>,
     /// The device needs nobody to choose its tokens.
     unaided: bool,
 }
@@ -105,6 +110,7 @@ impl<M: Model> Runner<M> {
         Ok(Runner {
             sampler: Sampler::new(known, spec.end_tokens.clone()),
             scheduler: Scheduler::new(limits),
+            grammars: Grammars::default(),
             model_chooses: model.chooses(),
             model_launches: model.launches(),
             under_way: None,
@@ -197,11 +203,17 @@ impl<M: Model> Runner<M> {
             return self.scheduler.submit_embed(sequence, prompt, cache_salt);
         };
         let begin_with = BeginWith::new(&sampling.begin_with, &*self.tokenizer)?;
+        let constrained = sampling
+            .constraint
+            .as_ref()
+            .map(|constraint| self.grammars.start(constraint, &*self.tokenizer, &self.spec))
+            .transpose()?;
         let history = History::new(&prompt, &sampling);
         self.scheduler.submit(sequence, prompt, sampling.tokens_max, cache_salt)?;
         let stop = StopMatcher::new(sampling.stop.clone());
         let unaided = self.model.chooses_unaided(&sampling);
-        self.sequences.insert(sequence, Sequence { sampling, history, stop, begin_with, unaided });
+        let state = Sequence { sampling, history, stop, begin_with, constrained, unaided };
+        self.sequences.insert(sequence, state);
         Ok(())
     }
 
@@ -347,14 +359,10 @@ impl<M: Model> Runner<M> {
         let sequence = sample.sequence;
         let choice = match choice {
             Ok(choice) => choice,
-            Err(status) => {
-                let ended = self.scheduler.fail(sequence).expect("what is planned is known");
-                self.forget(ended);
-                return sink(&Event { sequence, kind: EventKind::Failed(&status) });
-            }
+            Err(status) => return self.fail(sequence, &status, sink),
         };
         let state = self.sequences.get_mut(&sequence).expect("what is planned is known");
-        let ends = ends(&state.sampling, &self.spec, choice.id);
+        let mut ends = ends(&state.sampling, &self.spec, choice.id);
         let piece = |id| self.tokenizer.piece(id).unwrap_or(Piece { bytes: b"", control: false });
         let (id, chosen) = (choice.id, piece(choice.id));
         let logprobs: Vec<(TokenLogprob, Piece<'_>)> =
@@ -362,8 +370,19 @@ impl<M: Model> Runner<M> {
         state.history.push(id);
         state.begin_with.push(id, chosen);
         let spells_stop = !chosen.control && state.stop.push(chosen.bytes);
+        let followed = match &mut state.constrained {
+            Some(constrained) if !ends && !spells_stop => {
+                let followed = constraint::push(constrained, id);
+                ends = followed.is_ok() && constrained.is_over();
+                followed
+            }
+            _ => Ok(()),
+        };
         self.counters.completion_tokens += 1;
         sink(&Event { sequence, kind: EventKind::Token { id, piece: chosen, logprobs: &logprobs } });
+        if let Err(status) = followed {
+            return self.fail(sequence, &status, sink);
+        }
         match self.scheduler.advance(sequence, id, ends || spells_stop) {
             Advance::Continues => {}
             Advance::Full(ended) => self.finish(ended, FinishReason::Length, sink),
@@ -371,12 +390,17 @@ impl<M: Model> Runner<M> {
         }
     }
 
+    /// Ends one sequence that runs.
+    fn fail(&mut self, sequence: SequenceId, status: &Status, sink: &mut dyn FnMut(&Event<'_>)) {
+        let ended = self.scheduler.fail(sequence).expect("it runs");
+        self.forget(ended);
+        sink(&Event { sequence, kind: EventKind::Failed(status) });
+    }
+
     fn embed(&mut self, sequence: SequenceId, slot: Slot, sink: &mut dyn FnMut(&Event<'_>)) {
         let made = self.model.embed(slot, &mut self.embedding);
         if let Err(status) = made.and_then(|()| embedding::normalize(&mut self.embedding)) {
-            let ended = self.scheduler.fail(sequence).expect("it runs");
-            self.forget(ended);
-            return sink(&Event { sequence, kind: EventKind::Failed(&status) });
+            return self.fail(sequence, &status, sink);
         }
         sink(&Event { sequence, kind: EventKind::Embedding(&self.embedding) });
         let ended = self.scheduler.embedded(sequence);
@@ -415,8 +439,13 @@ fn draws<'s>(
 
 /// What it takes to choose the next token of a sequence, which goes to `position`.
 fn draw<'s>(state: &'s Sequence, spec: &ModelSpec, tokenizer: &dyn Tokenize, position: u32) -> Draw<'s> {
-    let Sequence { sampling, history, begin_with, .. } = state;
-    let only = begin_with.allowed(tokenizer, spec.vocabulary_size, |id| ends(sampling, spec, *id));
+    let Sequence { sampling, history, begin_with, constrained, .. } = state;
+    let only = match constrained {
+        Some(constrained) => Some(Only::Borrowed(constrained.next())),
+        None => begin_with
+            .allowed(tokenizer, spec.vocabulary_size, |id| ends(sampling, spec, *id))
+            .map(Only::Owned),
+    };
     Draw { sampling, history, position, only }
 }
 

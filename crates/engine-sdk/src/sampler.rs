@@ -3,7 +3,8 @@
 //! In this order:
 //! 1. logprobs, if wanted, are the natural log-softmax of the row as the model gave it, before anything below;
 //! 2. ids without a piece in the tokenizer are out; so are end tokens and stop tokens before `tokens_min`, and whatever
-//!    does not lead to one of the texts of `begin_with` while the answer has to (`begin_with.rs`);
+//!    does not lead to one of the texts of `begin_with` while the answer has to (`begin_with.rs`), or to an answer that fits
+//!    its constraint (`constraint.rs`);
 //! 3. `logit_bias` is added;
 //! 4. a token of prompt or answer: a logit over 0 is divided by `repetition_penalty`, any other is multiplied by it;
 //!    a token of the answer: minus `presence_penalty`, minus `frequency_penalty` times its count;
@@ -22,7 +23,7 @@ use weight::weight;
 
 pub use changes::Change;
 
-use crate::{Sampling, Status, reason};
+use crate::{Sampling, Status, TokenSet, constraint::Only, reason};
 
 /// How many of the best are sorted first when `top_p` looks for where to cut.
 const RANKED_AT_FIRST: usize = 128;
@@ -49,8 +50,8 @@ pub struct Draw<'a> {
     pub history: &'a History,
     /// In the sequence, of the token being chosen.
     pub position: u32,
-    /// In ascending order: no other token is possible.
-    pub only: Option<Vec<u32>>,
+    /// No other token is possible.
+    pub only: Option<Only<'a>>,
 }
 
 /// What the sampler remembers of one sequence: how often each token occurred.
@@ -105,8 +106,8 @@ impl Sampler {
         Sampler { known, unknown, end_tokens, candidates: Vec::new(), weights: Vec::new() }
     }
 
-    /// Chooses a token. `position` is the position in the sequence of the token being chosen. `only`, in ascending order:
-    /// no other token is possible. `logits` is scratch.
+    /// Chooses a token. `position` is the position in the sequence of the token being chosen. `only`: no other token is
+    /// possible. `logits` is scratch.
     ///
     /// # Errors
     /// `INTERNAL`, and of this sequence alone: a logit is NaN or positive infinity, or no token is possible.
@@ -119,7 +120,7 @@ impl Sampler {
         sampling: &Sampling,
         history: &History,
         position: u32,
-        only: Option<&[u32]>,
+        only: Option<&TokenSet>,
     ) -> Result<Choice, Status> {
         assert_eq!(logits.len(), self.known.len(), "a row of logits is as long as the vocabulary");
         check_finite(logits)?;
@@ -245,11 +246,14 @@ fn first_place(logits: &[f32], is_it: impl Fn(&f32) -> bool) -> Option<usize> {
     logits[start..].iter().position(is_it).map(|at| start + at)
 }
 
-fn keep_only(logits: &mut [f32], only: &[u32]) {
-    let mut next = only.iter().copied().peekable();
-    for (logit, id) in logits.iter_mut().zip(0u32..) {
-        if next.next_if_eq(&id).is_none() {
-            *logit = f32::NEG_INFINITY;
+fn keep_only(logits: &mut [f32], only: &TokenSet) {
+    // The set ends where no further token is in it.
+    let words = only.words().iter().copied().chain(std::iter::repeat(0));
+    for (logits, word) in logits.chunks_mut(u32::BITS as usize).zip(words) {
+        for (bit, logit) in logits.iter_mut().enumerate() {
+            if word >> bit & 1 == 0 {
+                *logit = f32::NEG_INFINITY;
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How the tokens of one sequence are to be chosen, and the checks of that.
 
-use crate::{Status, reason};
+use crate::{Constraint, Status, reason};
 
 /// As many alternatives as the header allows with each token.
 pub const LOGPROBS_MAX: u32 = engine_abi::LOGPROBS_MAX.unsigned_abs();
@@ -47,6 +47,8 @@ pub struct Sampling {
     pub logprobs: Option<u32>,
     /// The answer begins with one of these; none: with anything. Spellings of control tokens stand for the tokens.
     pub begin_with: Vec<String>,
+    /// None: the answer may be anything.
+    pub constraint: Option<Constraint>,
 }
 
 impl Default for Sampling {
@@ -68,6 +70,7 @@ impl Default for Sampling {
             ignore_end_tokens: false,
             logprobs: None,
             begin_with: Vec::new(),
+            constraint: None,
         }
     }
 }
@@ -141,7 +144,18 @@ impl Sampling {
                 format!("a text of begin_with has {bytes} bytes; it must have 1 to {BEGIN_WITH_BYTES_MAX}"),
             ));
         }
-        Ok(())
+        // Each of these and a constraint have their own word on where an answer may end, or on how it begins.
+        let beside = [
+            ("tokens_min", self.tokens_min > 0),
+            ("flags", self.ignore_end_tokens),
+            ("begin_with", !self.begin_with.is_empty()),
+        ];
+        match beside.into_iter().find(|(_, is_set)| *is_set && self.constraint.is_some()) {
+            Some((field, _)) => {
+                Err(invalid(field, format!("{field} cannot be used together with a constraint")))
+            }
+            None => Ok(()),
+        }
     }
 }
 

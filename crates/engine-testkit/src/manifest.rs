@@ -12,6 +12,8 @@ pub struct Manifest {
     pub library: String,
     pub runtimes: Vec<String>,
     pub devices: Vec<String>,
+    #[serde(default)]
+    pub capabilities: Vec<String>,
 }
 
 impl Manifest {

@@ -2,7 +2,8 @@
 
 use engine_abi as abi;
 use engine_protocol::{
-    DeviceBytes, LiteralRange, Model, Prompt, Sampling, Settings, Status, StatusCode, Submit, Task,
+    Constraint, DeviceBytes, LiteralRange, Model, Prompt, Sampling, Settings, Status, StatusCode, Submit,
+    Task,
 };
 
 pub fn text(s: &str) -> abi::Str {
@@ -98,6 +99,11 @@ fn with_sampling<R>(sampling: &Sampling, call: impl FnOnce(&abi::Sampling) -> R)
         sampling.logit_bias.iter().map(|&(id, bias)| abi::TokenBias { id, bias }).collect();
     let stop: Vec<abi::Str> = sampling.stop.iter().map(|s| text(s)).collect();
     let begin_with: Vec<abi::Str> = sampling.begin_with.iter().map(|s| text(s)).collect();
+    let (constraint_kind, constraint) = match &sampling.constraint {
+        None => (abi::CONSTRAINT_NONE, ""),
+        Some(Constraint::JsonSchema(schema)) => (abi::CONSTRAINT_JSON_SCHEMA, schema.as_str()),
+        Some(Constraint::Lark(grammar)) => (abi::CONSTRAINT_LARK, grammar.as_str()),
+    };
     let logprobs = match sampling.logprobs {
         None => -1,
         Some(n) => i32::try_from(n).ok().filter(|n| *n <= abi::LOGPROBS_MAX).ok_or_else(|| {
@@ -132,6 +138,9 @@ fn with_sampling<R>(sampling: &Sampling, call: impl FnOnce(&abi::Sampling) -> R)
         begin_with: begin_with.as_ptr(),
         begin_with_count: count(begin_with.len(), "texts of begin_with")?,
         reserved2: 0,
+        constraint_kind,
+        reserved3: 0,
+        constraint: text(constraint),
     }))
 }
 

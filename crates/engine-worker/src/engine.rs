@@ -26,6 +26,8 @@ pub struct Engine {
 
 /// The minor version of the ABI that embeddings came with.
 const EMBEDDINGS_SINCE_MINOR: u32 = 1;
+/// The one that constraints came with.
+const CONSTRAINTS_SINCE_MINOR: u32 = 2;
 
 /// The one function that other threads may call.
 pub struct Canceller {
@@ -171,13 +173,7 @@ impl Engine {
     }
 
     pub fn submit(&mut self, submit: &Submit) -> Result<(), Status> {
-        // An engine of before does not know the field, and would answer the prompt.
-        if submit.task == Task::Embed && self.api.abi_minor < EMBEDDINGS_SINCE_MINOR {
-            let (id, minor) = (&self.id, self.api.abi_minor);
-            let message =
-                format!("engine {id} was built for ABI {}.{minor}, which has no embeddings", abi::ABI_MAJOR);
-            return Err(Status::new(StatusCode::Unsupported, abi::REASON_NO_EMBEDDINGS, message));
-        }
+        self.check_known(&submit.task)?;
         let mut status = empty_status();
         let function = self.api.submit.expect(CHECKED);
         let code = with_submit(submit, |submit| {
@@ -185,6 +181,21 @@ impl Engine {
             unsafe { function(self.handle, submit, &raw mut status) }
         })?;
         check(code, &status)
+    }
+
+    /// Refuses what an engine of before would leave unread, and answer the prompt as if nothing were asked.
+    fn check_known(&self, task: &Task) -> Result<(), Status> {
+        let minor = self.api.abi_minor;
+        let (what, reason, param) = match task {
+            Task::Embed if minor < EMBEDDINGS_SINCE_MINOR => ("embeddings", abi::REASON_NO_EMBEDDINGS, None),
+            Task::Generate(sampling) if sampling.constraint.is_some() && minor < CONSTRAINTS_SINCE_MINOR => {
+                ("constraint", abi::REASON_INVALID_SAMPLING, Some("constraint".to_owned()))
+            }
+            _ => return Ok(()),
+        };
+        let message =
+            format!("engine {} was built for ABI {}.{minor}, which has no {what}", self.id, abi::ABI_MAJOR);
+        Err(Status { param, ..Status::new(StatusCode::Unsupported, reason, message) })
     }
 
     /// Numbers of an embedding of the loaded model.

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use engine_protocol::{
-    LogLevel, Open, PROTOCOL_VERSION, Prompt, Sampling, Settings, StatusCode, Submit, Task, ToNode, ToWorker,
+    Constraint, LogLevel, Open, PROTOCOL_VERSION, Prompt, Sampling, Settings, StatusCode, Submit, Task,
+    ToNode, ToWorker,
 };
 use engine_testkit::build::{compile_c_engine_with, engine_dir, worker_binary, workspace_root};
 use engine_testkit::model::{describe, write_echo_model};
@@ -306,7 +307,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn an_engine_of_before_there_were_embeddings_is_opened_and_never_asked_for_one() {
+fn an_engine_of_before_is_opened_and_never_asked_for_what_it_does_not_know() {
     let dir = tempfile::tempdir().expect("a folder");
     // It knows neither the field nor what it would have to refuse.
     let old = [
@@ -321,6 +322,12 @@ fn an_engine_of_before_there_were_embeddings_is_opened_and_never_asked_for_one()
     let status = refused.failure().expect("it is refused");
     assert_eq!((status.code, status.reason.as_str()), (StatusCode::Unsupported, "no_embeddings"), "{status}");
     assert!(status.message.contains("1.0"), "{status}");
+    let constraint = Some(Constraint::JsonSchema("{}".to_owned()));
+    let sampling = Sampling { constraint, ..Sampling::default() };
+    let constrained = Submit { task: Task::Generate(Box::new(sampling)), ..submit(3) };
+    let refused = worker.run(constrained).expect("an answer");
+    let status = refused.failure().expect("it is refused");
+    assert_eq!((status.reason.as_str(), status.param.as_deref()), ("invalid_sampling", Some("constraint")));
     let reply = worker.run(submit(2)).expect("an answer");
     assert_eq!(reply.text(), b"hello");
 }

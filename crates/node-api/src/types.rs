@@ -504,6 +504,19 @@ pub struct Sampling {
     pub logprobs: Option<u32>,
     /// The answer begins with one of these; none: with anything. Spellings of control tokens stand for the tokens.
     pub begin_with: Vec<String>,
+    /// Only for an engine with the capability `constraint`: others do not know the field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Constraint>,
+}
+
+/// What an answer has to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "text", rename_all = "snake_case")]
+pub enum Constraint {
+    /// A JSON text that fits this JSON Schema.
+    JsonSchema(String),
+    /// A text that fits this grammar, in which `<|name|>` is a control token.
+    Lark(String),
 }
 
 impl Default for Sampling {
@@ -525,6 +538,7 @@ impl Default for Sampling {
             ignore_end_tokens: false,
             logprobs: None,
             begin_with: Vec::new(),
+            constraint: None,
         }
     }
 }

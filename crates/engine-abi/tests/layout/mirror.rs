@@ -48,7 +48,7 @@ pub fn facts() -> Facts {
         "llmr_estimate" = Estimate { struct_size, count, element_size, items, context_length_max, reserved }
         "llmr_loaded" = Loaded { struct_size, context_length, sequences_max, vocabulary_size, end_token_count, reserved, end_tokens, embedding_size, flags }
         "llmr_tokens" = Tokens { struct_size, count, ids }
-        "llmr_sampling" = Sampling { struct_size, flags, seed, temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty, top_k, tokens_max, tokens_min, logprobs, logit_bias_count, stop_count, stop_token_count, reserved, logit_bias, stop, stop_tokens, begin_with, begin_with_count, reserved2 }
+        "llmr_sampling" = Sampling { struct_size, flags, seed, temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty, top_k, tokens_max, tokens_min, logprobs, logit_bias_count, stop_count, stop_token_count, reserved, logit_bias, stop, stop_tokens, begin_with, begin_with_count, reserved2, constraint_kind, reserved3, constraint }
         "llmr_submit" = Submit { struct_size, prompt_kind, sequence, request_id, text, literal, tokens, literal_count, token_count, sampling, cache_salt, task, reserved }
         "llmr_event" = Event { struct_size, kind, sequence, prompt_tokens, cached_tokens, token_id, control, bytes, logprobs, logprob_count, finish_reason, completion_tokens, reserved, status, embedding, embedding_size, reserved2 }
         "llmr_event_sink" = EventSink { context, event }
@@ -58,6 +58,7 @@ pub fn facts() -> Facts {
     constants! { facts,
         ABI_MAJOR ABI_MINOR ENTRY_SYMBOL REASON_BYTES MESSAGE_BYTES PARAM_BYTES LOGPROBS_MAX
         EMBEDDING_SIZE_MAX REASON_NO_EMBEDDINGS REASON_NO_GENERATION LOADED_EMBEDS_ONLY TASK_GENERATE TASK_EMBED
+        CONSTRAINT_NONE CONSTRAINT_JSON_SCHEMA CONSTRAINT_LARK
         REASON_CONTEXT_LENGTH_EXCEEDED REASON_EMPTY_PROMPT REASON_INVALID_PROMPT REASON_INVALID_SAMPLING
         REASON_INVALID_SETTINGS REASON_UNKNOWN_OPTION REASON_UNKNOWN_DEVICE REASON_UNSUPPORTED_MODEL
         REASON_MODEL_NOT_LOADED REASON_MODEL_ALREADY_LOADED REASON_SEQUENCE_EXISTS REASON_QUEUE_FULL

@@ -5,8 +5,8 @@ use std::{ops::Range, path::PathBuf};
 use engine_abi as c;
 
 use crate::{
-    DeviceBytes, ModelFile, ModelFiles, Progress, Prompt, Sampling, SequenceId, Settings, Status, StatusCode,
-    Task, reason,
+    Constraint, DeviceBytes, ModelFile, ModelFiles, Progress, Prompt, Sampling, SequenceId, Settings, Status,
+    StatusCode, Task, reason,
 };
 
 /// Structs that begin with `struct_size` and are nothing but integers, floats and pointers that may be null.
@@ -113,12 +113,12 @@ pub(super) unsafe fn prompt_text(prompt: c::Str) -> Result<String, Status> {
 
 /// # Safety
 /// As [`text`].
-unsafe fn begin_with_text(text: c::Str) -> Result<String, Status> {
+unsafe fn sampling_text(text: c::Str, field: &'static str) -> Result<String, Status> {
     // SAFETY: the caller's promise.
-    let bytes = unsafe { slice(text.data.cast::<u8>(), text.size, "a text of begin_with") }?;
+    let bytes = unsafe { slice(text.data.cast::<u8>(), text.size, field) }?;
     let text = std::str::from_utf8(bytes).map_err(|e| {
-        Status::unsupported(reason::INVALID_SAMPLING, format!("a text of begin_with is not UTF-8: {e}"))
-            .with_param("begin_with")
+        Status::unsupported(reason::INVALID_SAMPLING, format!("a text of {field} is not UTF-8: {e}"))
+            .with_param(field)
     })?;
     Ok(text.to_owned())
 }
@@ -257,6 +257,8 @@ unsafe fn sampling(from: &c::Sampling) -> Result<Sampling, Status> {
             slice(from.begin_with, from.begin_with_count as usize, "begin_with")?,
         )
     };
+    // SAFETY: the caller's promise.
+    let constraint = unsafe { constraint(from) }?;
     Ok(Sampling {
         temperature: from.temperature,
         top_p: from.top_p,
@@ -280,9 +282,27 @@ unsafe fn sampling(from: &c::Sampling) -> Result<Sampling, Status> {
         begin_with: begin_with
             .iter()
             // SAFETY: the caller's promise.
-            .map(|s| unsafe { begin_with_text(*s) })
+            .map(|s| unsafe { sampling_text(*s, "begin_with") })
             .collect::<Result<_, Status>>()?,
+        constraint,
     })
+}
+
+/// # Safety
+/// What the struct points to is live.
+unsafe fn constraint(from: &c::Sampling) -> Result<Option<Constraint>, Status> {
+    let kind = match from.constraint_kind {
+        c::CONSTRAINT_NONE => return Ok(None),
+        c::CONSTRAINT_JSON_SCHEMA => grammar::Kind::JsonSchema,
+        c::CONSTRAINT_LARK => grammar::Kind::Lark,
+        other => {
+            let message = format!("constraint_kind is {other}, which is not known");
+            return Err(Status::unsupported(reason::INVALID_SAMPLING, message).with_param("constraint"));
+        }
+    };
+    // SAFETY: the caller's promise.
+    let text = unsafe { sampling_text(from.constraint, "constraint") }?;
+    Ok(Some(Constraint { kind, text }))
 }
 
 /// The host's progress callback; a host without one is never told and never stops.

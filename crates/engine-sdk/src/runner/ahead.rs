@@ -40,6 +40,7 @@ impl Sequence {
             && sampling.repetition_penalty == 1.0
             && self.history.answer_tokens() >= sampling.tokens_min
             && !self.begin_with.is_restricting()
+            && self.constrained.is_none()
     }
 }
 

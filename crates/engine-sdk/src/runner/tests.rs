@@ -6,6 +6,7 @@ use crate::{
     testing::{END, TestModel, models_held, set_fault, slots_held},
 };
 
+mod constraint;
 mod embeddings;
 
 fn runner() -> Runner<TestModel> {

@@ -248,14 +248,21 @@ fn what_is_not_among_the_only_ones_is_never_chosen_and_logprobs_stay_raw() {
     let sampling = Sampling { logit_bias: vec![(0, 100.0)], logprobs: Some(1), ..Sampling::default() };
     for position in 0..200 {
         let choice = sampler(4)
-            .choose(&mut logits.clone(), &sampling, &History::default(), position, Some(&[1, 3]))
+            .choose(
+                &mut logits.clone(),
+                &sampling,
+                &History::default(),
+                position,
+                Some(&[1, 3].into_iter().collect()),
+            )
             .unwrap();
         assert!([1, 3].contains(&choice.id));
         assert_eq!(choice.logprobs[1].id, 0, "the most likely, as the model gave it");
         let expected = softmax(&logits)[choice.id as usize].ln();
         assert!((f64::from(choice.logprobs[0].logprob) - expected).abs() < 1e-6);
     }
-    let none = sampler(4).choose(&mut logits.clone(), &greedy(), &History::default(), 0, Some(&[]));
+    let none =
+        sampler(4).choose(&mut logits.clone(), &greedy(), &History::default(), 0, Some(&TokenSet::default()));
     assert_eq!(none.unwrap_err().reason, "no_token_possible");
 }
 

@@ -1,13 +1,14 @@
 //! One sequence: its events, what ends it, how its tokens are chosen.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use engine_protocol::{EventKind, FinishReason, Sampling, ToNode, ToWorker, TokenLogprob};
+use engine_protocol::{Constraint, EventKind, FinishReason, Sampling, ToNode, ToWorker, TokenLogprob};
+use serde_json::{Value, json};
 
 use super::bench::{Bench, CONTEXT, PROMPT, endless, sampling, settings, submit, submit_tokens};
 use super::{Case, Outcome, Subject};
 use crate::worker::Reply;
 
-pub const CASES: [Case; 12] = [
+pub const CASES: [Case; 13] = [
     Case {
         name: "events_come_in_order",
         promise: "started, one event for each token, finished with their number",
@@ -48,6 +49,11 @@ pub const CASES: [Case; 12] = [
         name: "begin_with_is_honoured_or_refused",
         promise: "the answer begins with one of the texts, or the engine says that it cannot do that",
         run: begin_with,
+    },
+    Case {
+        name: "constraint_is_honoured_or_refused",
+        promise: "the answer fits the schema and ends there; an engine without the capability says that it cannot do that",
+        run: constraint,
     },
     Case {
         name: "same_seed_same_answer",
@@ -250,6 +256,57 @@ fn begin_with(subject: &Subject) -> Result<Outcome> {
     }
     let empty = Sampling { begin_with: vec![String::new()], ..sampling(2) };
     bench.refused("an empty text in begin_with", submit(100, PROMPT, empty), "invalid_sampling")?;
+    bench.finish()
+}
+
+/// Tokens enough for an answer of [`constraint`], one byte each, with all the white space that JSON may have.
+const CONSTRAINED_TOKENS: u32 = 200;
+
+/// Schemas, and whether an answer to them fits.
+type Fits = fn(&Value) -> bool;
+const SCHEMAS: [(&str, Fits); 3] = [
+    (r#"{"type": "string", "pattern": "^[b-d]{3,8}$"}"#, |answer| {
+        answer.as_str().is_some_and(|text| {
+            (3..=8).contains(&text.len()) && text.bytes().all(|byte| (b'b'..=b'd').contains(&byte))
+        })
+    }),
+    (
+        r#"{"type": "object", "properties": {"q": {"type": "boolean"}}, "required": ["q"], "additionalProperties": false}"#,
+        |answer| answer.as_object().is_some_and(|object| object.len() == 1 && object["q"].is_boolean()),
+    ),
+    (r#"{"enum": ["a<b>", 17, null]}"#, |answer| [json!("a<b>"), json!(17), Value::Null].contains(answer)),
+];
+
+fn constraint(subject: &Subject) -> Result<Outcome> {
+    let (mut bench, _) = Bench::ready(subject)?;
+    let can = bench.manifest.capabilities.iter().any(|capability| capability == "constraint");
+    let drawn = |seed| Sampling { temperature: 2.0, seed, ..sampling(CONSTRAINED_TOKENS) };
+    let all = [sampling(CONSTRAINED_TOKENS), drawn(7), drawn(8)];
+    let asked = SCHEMAS.iter().flat_map(|schema| all.iter().map(move |sampling| (schema, sampling)));
+    for (sequence, ((schema, fits), free)) in (1..).zip(asked) {
+        let constraint = Some(Constraint::JsonSchema((*schema).to_owned()));
+        let asked = submit(sequence, PROMPT, Sampling { constraint, ..free.clone() });
+        if !can {
+            let status =
+                bench.refused("a constraint that the manifest does not name", asked, "invalid_sampling")?;
+            ensure!(status.message.contains("constraint"), "the refusal names another field: {status}");
+            continue;
+        }
+        let reply = bench.worker.run(asked)?;
+        ended(&reply, FinishReason::Stop)?;
+        let text: Vec<u8> =
+            reply.tokens().filter(|t| !t.control).flat_map(|t| t.bytes.iter().copied()).collect();
+        let answer = serde_json::from_slice::<Value>(&text);
+        ensure!(
+            answer.as_ref().is_ok_and(fits),
+            "the answer to {schema} is {:?}",
+            String::from_utf8_lossy(&text)
+        );
+    }
+    for wrong in [Constraint::JsonSchema("{".to_owned()), Constraint::Lark("start: (".to_owned())] {
+        let asked = submit(100, PROMPT, Sampling { constraint: Some(wrong), ..sampling(2) });
+        bench.refused("a constraint that says nothing", asked, "invalid_sampling")?;
+    }
     bench.finish()
 }
 

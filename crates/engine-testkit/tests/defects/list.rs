@@ -187,6 +187,18 @@ pub const DEFECTS: &[Defect] = &[
         "return bad(status, \"logit_bias\",",
     ),
     defect(
+        "constraint_is_honoured_or_refused",
+        "submit.c",
+        "s->constraint_kind != LLMR_CONSTRAINT_NONE",
+        "0",
+    ),
+    defect(
+        "constraint_is_honoured_or_refused",
+        "submit.c",
+        "return bad(status, \"constraint\",",
+        "return bad(status, \"logit_bias\",",
+    ),
+    defect(
         "same_seed_same_answer",
         "tokens.c",
         "? s->prompt[s->produced] : TOKEN_END",

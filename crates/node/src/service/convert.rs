@@ -1,6 +1,6 @@
 //! The router's words in the worker's, and back.
 
-use engine_protocol::LiteralRange;
+use engine_protocol::{Constraint, LiteralRange};
 use node_api::{Prompt, Sampling, Token, TokenBytes, TokenLogprob};
 
 /// What a logarithm of a probability of zero becomes: JSON has no infinity.
@@ -37,6 +37,10 @@ pub fn sampling(s: Sampling) -> engine_protocol::Sampling {
         ignore_end_tokens: s.ignore_end_tokens,
         logprobs: s.logprobs,
         begin_with: s.begin_with,
+        constraint: s.constraint.map(|constraint| match constraint {
+            node_api::Constraint::JsonSchema(text) => Constraint::JsonSchema(text),
+            node_api::Constraint::Lark(text) => Constraint::Lark(text),
+        }),
     }
 }
 

@@ -303,6 +303,7 @@ pub fn node_request(
             ignore_end_tokens: sampling.ignore_end_tokens,
             logprobs: sampling.logprobs,
             begin_with,
+            constraint: None,
         },
         embed: false,
         worker_deaths: 0,

@@ -360,6 +360,9 @@ pub fn c_sampling() -> c::Sampling {
         begin_with: std::ptr::null(),
         begin_with_count: 0,
         reserved2: 0,
+        constraint_kind: c::CONSTRAINT_NONE,
+        reserved3: 0,
+        constraint: c::Str { data: std::ptr::null(), size: 0 },
     }
 }
 

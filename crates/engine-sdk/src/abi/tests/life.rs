@@ -11,7 +11,7 @@ use crate::testing::{models_held, slots_held};
 fn the_table_is_complete_and_says_its_version() {
     let api = api();
     assert_eq!(api.struct_size as usize, size_of::<c::EngineApi>());
-    assert_eq!((api.abi_major, api.abi_minor, api.reserved), (1, 1, 0));
+    assert_eq!((api.abi_major, api.abi_minor, api.reserved), (1, 2, 0));
     // SAFETY: info may be called at any time.
     let info = unsafe { &*api.info.unwrap()() };
     // SAFETY: static text.

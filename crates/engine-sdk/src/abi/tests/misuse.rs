@@ -83,6 +83,14 @@ fn null_pointers_are_named_in_every_function() {
             (c::Sampling { stop_count: 1, ..sampling }, "stop"),
             (c::Sampling { stop_token_count: 1, ..sampling }, "stop_tokens"),
             (c::Sampling { begin_with_count: 1, ..sampling }, "begin_with"),
+            (
+                c::Sampling {
+                    constraint_kind: c::CONSTRAINT_LARK,
+                    constraint: c::Str { data: null(), size: 1 },
+                    ..sampling
+                },
+                "constraint",
+            ),
         ] {
             is_null(&host.submit_with(1, "a", &broken).unwrap_err(), name);
         }
@@ -308,6 +316,15 @@ fn values_that_cannot_be_are_refused_by_name() {
         (c::Sampling { logprobs: -2, ..sampling }, "logprobs"),
         (c::Sampling { logprobs: 21, ..sampling }, "logprobs"),
         (c::Sampling { temperature: f32::NAN, ..sampling }, "temperature"),
+        (c::Sampling { constraint_kind: 9, ..sampling }, "constraint"),
+        (
+            c::Sampling {
+                constraint_kind: c::CONSTRAINT_JSON_SCHEMA,
+                constraint: c::Str { data: not_utf8.as_ptr().cast(), size: 2 },
+                ..sampling
+            },
+            "constraint",
+        ),
     ] {
         let said = refused(&c_submit(1, "a", &wrong));
         assert_eq!(said.reason, "invalid_sampling");

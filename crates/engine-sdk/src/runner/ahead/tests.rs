@@ -164,6 +164,7 @@ fn sampling() -> impl Strategy<Value = Sampling> {
         1 => Just(Sampling { repetition_penalty: 1.3, ..Sampling::default() }),
         1 => Just(Sampling { tokens_min: 5, ..Sampling::default() }),
         1 => Just(Sampling { begin_with: vec!["ab".into(), "axyz".into()], ..Sampling::default() }),
+        1 => Just(Sampling { constraint: Some(constraint()), ..Sampling::default() }),
         1 => Just(Sampling { logprobs: Some(2), ..Sampling::default() }),
         1 => Just(Sampling { stop: vec![b"cde".to_vec()], stop_tokens: vec![60], ..Sampling::default() }),
     ];
@@ -173,10 +174,14 @@ fn sampling() -> impl Strategy<Value = Sampling> {
             temperature,
             seed,
             tokens_max,
-            ignore_end_tokens,
+            ignore_end_tokens: ignore_end_tokens && kind.constraint.is_none(),
             ..kind
         },
     )
+}
+
+fn constraint() -> Constraint {
+    Constraint { kind: grammar::Kind::Lark, text: "start: /[a-m]{2,20}/".to_owned() }
 }
 
 fn request() -> impl Strategy<Value = Request> {

@@ -1,6 +1,8 @@
 //! Chooses tokens, as the SDK's sampler does.
 
-use engine_sdk::{Change, Choice, Draw, History, Sampler, Sampling, Status, TokenLogprob, reason};
+use std::borrow::Cow;
+
+use engine_sdk::{Change, Choice, Draw, History, Sampler, Sampling, Status, TokenLogprob, TokenSet, reason};
 
 use crate::arguments::arguments;
 use crate::device::{Address, Device, Launch};
@@ -103,11 +105,10 @@ pub fn mask_words(vocabulary: usize) -> usize {
 }
 
 /// The mask under which these tokens alone may be chosen.
-fn mask_of(only: &[u32], vocabulary: usize) -> Vec<u32> {
-    let mut mask = vec![0; mask_words(vocabulary)];
-    for &id in only.iter().filter(|id| (**id as usize) < vocabulary) {
-        mask[id as usize / 32] |= 1 << (id % 32);
-    }
+fn mask_of(only: &TokenSet, vocabulary: usize) -> Vec<u32> {
+    // The kernel reads no bit past the vocabulary.
+    let mut mask = only.words().to_vec();
+    mask.resize(mask_words(vocabulary), 0);
     mask
 }
 
@@ -155,7 +156,7 @@ pub fn known_bits(known: &[bool]) -> Vec<u32> {
 struct Row {
     sampling: Sampling,
     history: History,
-    only: Option<Vec<u32>>,
+    only: Option<TokenSet>,
     /// One of its logits is no number.
     has_nan: bool,
 }
@@ -203,7 +204,7 @@ fn rows(bed: &mut Bed<'_>, vocabulary: usize) -> Vec<Row> {
     }
     // The last token alone; one that the tokenizer does not have; none at all.
     for only in [vec![vocabulary as u32 - 1], vec![9], vec![]] {
-        all.push(Row { only: Some(only), ..Row::default() });
+        all.push(Row { only: Some(only.into_iter().collect()), ..Row::default() });
     }
     all.push(Row { has_nan: true, ..Row::default() });
     all
@@ -230,7 +231,7 @@ pub(super) fn check(device: &dyn Device, size: Size, seed: u64) -> Result<(), Fa
             sampling,
             history,
             position: 3 * n,
-            only: only.clone(),
+            only: only.as_ref().map(Cow::Borrowed),
         })
         .collect();
     let (requests, can) =
@@ -334,7 +335,8 @@ mod tests {
 
     #[test]
     fn a_mask_has_a_bit_for_each_token_that_there_is() {
-        assert_eq!(mask_of(&[0, 31, 32, 65, 66], 66), [1 | 1 << 31, 1, 2]);
-        assert_eq!(mask_of(&[], 33), [0, 0]);
+        let of = |ids: &[u32], vocabulary| mask_of(&ids.iter().copied().collect(), vocabulary);
+        assert_eq!(of(&[0, 31, 32, 65, 96], 66), [1 | 1 << 31, 1, 2]);
+        assert_eq!(of(&[], 33), [0, 0]);
     }
 }

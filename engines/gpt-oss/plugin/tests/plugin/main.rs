@@ -433,7 +433,7 @@ fn the_manifest_says_what_the_library_says() {
     let info = GptOss::info();
     assert_eq!(manifest["id"], info.id);
     assert_eq!(manifest["version"], info.version);
-    assert_eq!(manifest["abi_version"], "1.1");
+    assert_eq!(manifest["abi_version"], "1.2");
     let devices = GptOss::devices().unwrap();
     let kinds = manifest["devices"].as_array().unwrap();
     assert!(devices.iter().all(|d| kinds.iter().any(|kind| *kind == *d.kind)), "{devices:?}");
