@@ -106,6 +106,35 @@ async fn completions_have_logprobs_seeds_and_stop_strings_as_from_every_engine()
     system.api.chat(&body).await.refused(400, &["messages[0].content[0]"]);
 }
 
+/// An answer to the schema of the test below, with all the white space it may have.
+const HELD_TOKENS: u32 = 200;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_drawn_fits_its_schema() {
+    if llama_cpp_is_missing() {
+        return;
+    }
+    engine_dir("llama-cpp");
+    let system = System::start(vec![family(Family::Llama, "acme/llama")]).await;
+    system.api.register(&json!({"repo": "acme/llama", "id": "llama"})).await.ok();
+    system.api.until_ready("llama").await;
+    let schema = json!({"type": "array", "items": {"enum": ["left", "right"]}, "minItems": 1, "maxItems": 2});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "turns", "schema": schema}});
+    for seed in 1..5 {
+        let body = json!({
+            "model": "llama", "messages": [{"role": "user", "content": "Which way?"}], "temperature": 1, "seed": seed,
+            "max_tokens": HELD_TOKENS, "response_format": format,
+        });
+        let reply = system.api.chat(&body).await.ok();
+        let choice = &reply["choices"][0];
+        assert_eq!(choice["finish_reason"], "stop", "seed {seed}: {reply}");
+        let turns: Vec<String> =
+            serde_json::from_str(choice["message"]["content"].as_str().unwrap_or_default()).expect("a list");
+        assert!((1..=2).contains(&turns.len()), "{turns:?}");
+        assert!(turns.iter().all(|turn| turn == "left" || turn == "right"), "{turns:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_architecture_that_no_engine_runs_is_shown_with_its_reason_and_not_fetched() {
     if llama_cpp_is_missing() {

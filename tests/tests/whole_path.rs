@@ -209,3 +209,67 @@ async fn of_three_tools_a_required_call_calls_one() {
         assert_eq!(Some(&*streamed.call_arguments), call["arguments"].as_str(), "{request}");
     }
 }
+
+/// Thoughts, and an answer to [`place_schema`] with all the white space it may have.
+const HELD_TOKENS: u32 = 900;
+
+fn place_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "place": {"type": "string", "pattern": "^[A-Z][a-z]{2,8}$"},
+            "kind": {"enum": ["city", "river"]},
+            "degrees": {"type": "integer", "minimum": -60, "maximum": 60},
+        },
+        "required": ["place", "kind", "degrees"],
+        "additionalProperties": false,
+    })
+}
+
+fn assert_is_place(text: &str) {
+    let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text:?}"));
+    let place = value["place"].as_str().unwrap_or_default();
+    assert!((3..=9).contains(&place.len()) && place.starts_with(|c: char| c.is_ascii_uppercase()), "{value}");
+    assert!(["city", "river"].contains(&value["kind"].as_str().unwrap_or_default()), "{value}");
+    assert!(value["degrees"].as_i64().is_some_and(|degrees| (-60..=60).contains(&degrees)), "{value}");
+    assert_eq!(value.as_object().map(|object| object.len()), Some(3), "{value}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_drawn_fits_the_schema_in_answers_and_in_calls() {
+    let system = System::start(vec![repos::demo()]).await;
+    system.add(MODEL).await;
+    let reference = Reference::read();
+    let named = json!({"type": "json_schema", "json_schema": {"name": "place", "schema": place_schema()}});
+    // A question the model can answer, by words that are no JSON, each time in another draw.
+    let asked = |seed: u64| {
+        let mut request = reference.prompt("capital").request();
+        request["temperature"] = json!(if seed == 0 { 0.0 } else { 1.0 });
+        request["seed"] = json!(seed);
+        request["max_tokens"] = json!(HELD_TOKENS);
+        request
+    };
+    for seed in 0..5 {
+        let mut request = asked(seed);
+        request["response_format"] = named.clone();
+        let reply = system.api.chat(&request).await.ok();
+        let choice = &reply["choices"][0];
+        assert_eq!(choice["finish_reason"], "stop", "seed {seed}: {reply}");
+        assert_is_place(choice["message"]["content"].as_str().unwrap_or_default());
+    }
+    for seed in 1..4 {
+        let mut request = asked(seed);
+        request["tool_choice"] = json!("required");
+        let tool = |name: &str| {
+            let function = json!({"name": name, "strict": true, "parameters": place_schema()});
+            json!({"type": "function", "function": function})
+        };
+        request["tools"] = json!([tool("show"), tool("show_map")]);
+        let reply = system.api.chat(&request).await.ok();
+        let choice = &reply["choices"][0];
+        assert_eq!(choice["finish_reason"], "tool_calls", "seed {seed}: {reply}");
+        let call = &choice["message"]["tool_calls"][0]["function"];
+        assert!(["show", "show_map"].contains(&call["name"].as_str().unwrap_or_default()), "{reply}");
+        assert_is_place(call["arguments"].as_str().unwrap_or_default());
+    }
+}

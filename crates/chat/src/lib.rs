@@ -8,13 +8,15 @@
 //! by the crate `template-sandbox`, which calls the same functions.
 //!
 //! The way out: [`ReplyParser`] takes the tokens of a reply one by one and answers with [`Delta`]s: content, reasoning,
-//! tool calls. [`StopScanner`] ends content at a stop string. [`force_tool_call`] makes a reply begin with a call.
+//! tool calls. [`StopScanner`] ends content at a stop string. [`force_tool_call`] makes a reply begin with a call,
+//! and [`reply_grammar`] says what all of it has to be where something of it is held to a schema.
 
 #![forbid(unsafe_code)]
 
 mod control_tokens;
 mod prepare;
 mod reply;
+mod reply_grammar;
 mod stop;
 mod template;
 mod tool_choice;
@@ -22,6 +24,7 @@ mod tool_choice;
 pub use control_tokens::{ControlTokens, ControlTokensError};
 pub use prepare::response_format_instructions;
 pub use reply::{CallIds, Delta, DeltaKind, Finish, Reply, ReplyParser, ToolCall};
+pub use reply_grammar::{CallShape, ReplyGrammar, ReplyGrammarUnsupported, ReplyShape, reply_grammar};
 pub use stop::{Scanned, StopScanner};
 pub use template::{
     LITERAL_BYTES_MAX, LiteralRange, Origin, RenderError, RenderRequest, Rendered, SelectError,

@@ -75,10 +75,18 @@ pub(crate) fn with_descriptions(prepared: &Prepared) -> Option<Prepared> {
     })
 }
 
-/// How a request for a JSON reply is put to a harmony model: a section of the instructions.
-pub fn response_format_instructions(name: &str, description: Option<&str>, schema: &Json) -> String {
+/// How a request for a JSON reply is put to a harmony model: a section of the instructions. Other models are told of it by
+/// whoever asks, or not at all.
+pub fn response_format_instructions(
+    architecture: &str,
+    name: &str,
+    description: Option<&str>,
+    schema: &Json,
+) -> Option<String> {
     let description = description.map_or_else(String::new, |d| format!("// {d}\n"));
-    format!("# Response Formats\n\n## {name}\n\n{description}{schema}")
+    HARMONY_ARCHITECTURES
+        .contains(&architecture)
+        .then(|| format!("# Response Formats\n\n## {name}\n\n{description}{schema}"))
 }
 
 fn prepare_message(message: &Json, index: usize) -> Result<Map<String, Json>, RenderError> {

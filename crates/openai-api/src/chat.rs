@@ -7,7 +7,7 @@ pub mod response;
 pub mod tool;
 
 pub use message::{Content, Message, Part, Role};
-pub use parameters::{ChatParameters, Effort, ToolUse, Turn};
+pub use parameters::{AnswerFormat, ChatParameters, Effort, NamedSchema, ToolUse, Turn};
 pub use request::ChatRequest;
 pub use response::*;
 pub use tool::{FunctionDefinition, Tool, ToolCall, ToolCallFunction, ToolChoice};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chat::{RenderError, RenderRequest, Rendered, TemplateSource};
 use http::StatusCode;
-use template_sandbox::{SandboxError, TemplateSandbox};
+use template_sandbox::{SandboxError, Schema, TemplateSandbox};
 use time::{OffsetDateTime, PrimitiveDateTime};
 
 use crate::cluster::RETRY_AFTER_SECONDS;
@@ -38,9 +38,10 @@ impl Templates {
         &self,
         source: &Arc<TemplateSource>,
         request: &RenderRequest,
+        schemas: &[Schema],
     ) -> Result<Rendered, Failure> {
-        self.sandbox.render(source, request).await.map_err(|error| match error {
-            SandboxError::Render(error) => failure(error),
+        self.sandbox.render_checked(source, request, schemas).await.map_err(|error| match error {
+            SandboxError::Render(error) => failure(error, schemas),
             SandboxError::Busy => Failure::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "overloaded",
@@ -53,13 +54,19 @@ impl Templates {
 }
 
 /// All of it is about the request or the model's own files, so the caller is told.
-fn failure(error: RenderError) -> Failure {
+fn failure(error: RenderError, schemas: &[Schema]) -> Failure {
     let words = error.to_string();
     match error {
         RenderError::Request { param, message } => {
             Failure::bad_request("invalid_value", format!("`{param}`: {message}")).param(param)
         }
         RenderError::Refused { .. } => Failure::bad_request("chat_template_refused", words).param("messages"),
+        // Templates take a small part of it; a schema may be made to take any.
+        RenderError::Limit { limit } if !schemas.is_empty() => {
+            let param = schemas[0].param.as_str();
+            let message = format!("`{param}`: with the chat template it takes more than {limit}");
+            Failure::bad_request("schema_limit", message).param(param).hint("make the schemas simpler")
+        }
         RenderError::Limit { .. } => Failure::bad_request("chat_template_limit", words).param("messages"),
         RenderError::Syntax { .. } | RenderError::Failed { .. } => {
             Failure::bad_request("chat_template_failed", words)

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Raised when the messages change. Both sides are one binary: a difference means a broken installation.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Largest request: messages, tools and template. A million tokens of text are some 5 MB.
 pub(crate) const REQUEST_BYTES_MAX: usize = 6 << 20;
 /// Largest answer: a prompt of the greatest length, escaped.
@@ -29,6 +29,16 @@ pub(crate) struct Ask<'a> {
     pub source: Option<Cow<'a, TemplateSource>>,
     pub nonce: u64,
     pub request: Cow<'a, RenderRequest>,
+    /// Checked before the template runs.
+    pub schemas: Cow<'a, [Schema]>,
+}
+
+/// A JSON Schema of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schema {
+    /// Where in the request it is.
+    pub param: String,
+    pub text: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

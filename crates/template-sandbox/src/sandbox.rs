@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::cpu_time::cpu_time;
 use crate::protocol::{
-    self, ANSWER_BYTES_MAX, Answer, Ask, EXIT_MEMORY, EXIT_NO_CAP, EXIT_TIME, REQUEST_BYTES_MAX,
+    self, ANSWER_BYTES_MAX, Answer, Ask, EXIT_MEMORY, EXIT_NO_CAP, EXIT_TIME, REQUEST_BYTES_MAX, Schema,
 };
 
 /// What a template may take of the processor, from when the child has read the request. On a machine with time to spare
@@ -112,6 +112,16 @@ impl TemplateSandbox {
         source: &TemplateSource,
         request: &RenderRequest,
     ) -> Result<Rendered, SandboxError> {
+        self.render_checked(source, request, &[]).await
+    }
+
+    /// As [`TemplateSandbox::render`], of a request whose schemas can all be kept to; see [`grammar::check`].
+    pub async fn render_checked(
+        &self,
+        source: &TemplateSource,
+        request: &RenderRequest,
+        schemas: &[Schema],
+    ) -> Result<Rendered, SandboxError> {
         let permit = timeout(QUEUE_DEADLINE, self.free.acquire()).await.map_err(|_| SandboxError::Busy)?;
         let _permit = permit.map_err(|_| SandboxError::Busy)?;
         let id = source.id();
@@ -121,7 +131,7 @@ impl TemplateSandbox {
                 Some(worker) => worker,
                 None => self.start()?,
             };
-            match worker.ask(&id, source, request).await {
+            match worker.ask(&id, source, request, schemas).await {
                 Ok(result) => {
                     self.put_back(worker);
                     return Ok(result?);
@@ -238,6 +248,7 @@ impl Worker {
         id: &str,
         source: &TemplateSource,
         request: &RenderRequest,
+        schemas: &[Schema],
     ) -> Result<Result<Rendered, RenderError>, Broken> {
         if !self.is_greeted {
             self.greet().await.map_err(Broken::Before)?;
@@ -249,6 +260,7 @@ impl Worker {
                 source: (!is_known).then_some(std::borrow::Cow::Borrowed(source)),
                 nonce: self.nonce,
                 request: std::borrow::Cow::Borrowed(request),
+                schemas: std::borrow::Cow::Borrowed(schemas),
             };
             let frame = protocol::encode(&ask, REQUEST_BYTES_MAX)
                 .map_err(|e| Broken::Before(io::Error::new(io::ErrorKind::InvalidInput, e.to_string())))?;

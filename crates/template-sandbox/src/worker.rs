@@ -93,7 +93,11 @@ impl Templates {
                 return Answer::Done(Err(error));
             }
         }
-        Answer::Done(self.render(&id, &ask.request))
+        let refused = ask.schemas.iter().find_map(|schema| {
+            let message = grammar::check(&schema.text).err()?.to_string();
+            Some(RenderError::Request { param: schema.param.clone(), message })
+        });
+        Answer::Done(refused.map_or_else(|| self.render(&id, &ask.request), Err))
     }
 
     fn keep(&mut self, id: String, source: TemplateSource, nonce: u64) -> Result<(), RenderError> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use chat::{RenderError, RenderRequest, TemplateSource};
 use serde_json::json;
-use template_sandbox::{CappedAllocator, SandboxError, TemplateSandbox, worker_main};
+use template_sandbox::{CappedAllocator, SandboxError, Schema, TemplateSandbox, worker_main};
 use time::macros::datetime;
 
 #[global_allocator]
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     runtime.block_on(async {
         good_templates_render().await;
         hostile_templates_cost_their_limit().await;
+        schemas_are_checked_before_the_template_runs().await;
         many_requests_share_few_children().await;
         a_killed_child_is_replaced().await;
         a_request_that_is_too_large_is_refused().await;
@@ -97,6 +98,43 @@ async fn good_templates_render() {
     let error = sandbox.render(&template("{% if %}"), &request).await.unwrap_err();
     assert!(matches!(&error, SandboxError::Render(RenderError::Syntax { .. })), "{error}");
     passed("good_templates_render");
+}
+
+async fn schemas_are_checked_before_the_template_runs() {
+    let sandbox = sandbox();
+    let source = template(GOOD);
+    let request = request("hello");
+    let schema =
+        |text: &str| Schema { param: format!("schema of {} bytes", text.len()), text: text.to_owned() };
+    let good = schema(r#"{"type": "object"}"#);
+    let rendered = sandbox.render_checked(&source, &request, std::slice::from_ref(&good)).await.unwrap();
+    assert_eq!(rendered.text, "user:hello<|end|>");
+    let items = r#"{"type":"array","items":"#;
+    let deep = format!("{}{{}}{}", items.repeat(100), "}".repeat(100));
+    sandbox.render_checked(&source, &request, &[schema(&deep)]).await.unwrap();
+
+    let deeper = format!("{}{{}}{}", items.repeat(2_500), "}".repeat(2_500));
+    let long_pattern = format!(r#"{{"type": "string", "pattern": "^{}$"}}"#, "(a|b)*c".repeat(9_000));
+    let nested_pattern =
+        format!(r#"{{"type": "string", "pattern": "^{}a{}$"}}"#, "(".repeat(20_000), ")".repeat(20_000));
+    let counted = r#"{"type": "string", "pattern": "^((((a|b){1,900}c){1,900}d){1,900}e){1,900}$"}"#;
+    for bad in [r#"{"not": {}}"#, "{", &deeper, &long_pattern, &nested_pattern, counted] {
+        let start = Instant::now();
+        let schemas = [good.clone(), schema(bad)];
+        let error = sandbox.render_checked(&source, &request, &schemas).await;
+        let took = start.elapsed();
+        match error {
+            // What compiles within the limits is no harm.
+            Ok(_) => assert!(bad == counted || bad == long_pattern, "{}", schemas[1].param),
+            Err(SandboxError::Render(RenderError::Request { param, .. })) => {
+                assert_eq!(param, schemas[1].param)
+            }
+            Err(SandboxError::Render(RenderError::Limit { .. })) => {}
+            Err(error) => panic!("{}: {error}", schemas[1].param),
+        }
+        assert!(took < COST_MAX, "{} took {took:?}", schemas[1].param);
+    }
+    passed("schemas_are_checked_before_the_template_runs");
 }
 
 async fn hostile_templates_cost_their_limit() {

@@ -188,7 +188,8 @@ fn broken_messages_are_refused_by_their_place() {
 fn a_response_format_is_a_section_of_the_instructions() {
     let schema = json!({"type": "object"});
     assert_eq!(
-        response_format_instructions("city", Some("A city"), &schema),
-        "# Response Formats\n\n## city\n\n// A city\n{\"type\":\"object\"}"
+        response_format_instructions("gpt_oss", "city", Some("A city"), &schema).as_deref(),
+        Some("# Response Formats\n\n## city\n\n// A city\n{\"type\":\"object\"}")
     );
+    assert_eq!(response_format_instructions("llama", "city", None, &schema), None);
 }

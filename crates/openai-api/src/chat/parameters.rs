@@ -25,6 +25,7 @@ pub struct ChatParameters {
     pub turns: Vec<Turn>,
     pub tools: Vec<FunctionDefinition>,
     pub tool_use: ToolUse,
+    pub format: AnswerFormat,
     pub parallel_tool_calls: bool,
     pub effort: Option<Effort>,
     pub template_variables: serde_json::Map<String, serde_json::Value>,
@@ -67,6 +68,22 @@ pub enum ToolUse {
     Named(String),
 }
 
+/// What the content of an answer is held to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AnswerFormat {
+    Text,
+    /// Any JSON object.
+    JsonObject,
+    JsonSchema(NamedSchema),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedSchema {
+    pub name: String,
+    pub description: Option<String>,
+    pub schema: serde_json::Map<String, serde_json::Value>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
     Low,
@@ -95,6 +112,14 @@ impl ChatRequest {
         let turns = turns(self.messages)?;
         let tools = tools(self.tools.unwrap_or_default())?;
         let tool_use = tool_use(self.tool_choice, &tools)?;
+        let format = self.response_format.map_or(Ok(AnswerFormat::Text), answer_format)?;
+        let holds_answer = format != AnswerFormat::Text
+            || (tool_use != ToolUse::None && tools.iter().any(|tool| tool.strict == Some(true)));
+        if holds_answer {
+            // What ends an answer is then the schema's to say.
+            beside_a_schema("min_tokens", self.min_tokens.is_some_and(|least| least > 0))?;
+            beside_a_schema("ignore_eos", self.ignore_eos == Some(true))?;
+        }
         let effort = self.reasoning_effort.as_deref().map(effort).transpose()?;
         let template_variables = self.chat_template_kwargs.unwrap_or_default();
         let logprobs = logprobs(self.logprobs, self.top_logprobs)?;
@@ -120,6 +145,7 @@ impl ChatRequest {
             model: self.model,
             turns,
             tool_use,
+            format,
             tools,
             parallel_tool_calls: self.parallel_tool_calls.unwrap_or(true),
             effort,
@@ -159,11 +185,7 @@ impl ChatRequest {
         }
         only("verbosity", self.verbosity.as_deref(), &["medium"])?;
         only("service_tier", self.service_tier.as_deref(), &["auto", "default"])?;
-        only("prompt_cache_retention", self.prompt_cache_retention.as_deref(), &["in-memory", "in_memory"])?;
-        match &self.response_format {
-            Some(format) => response_format(format),
-            None => Ok(()),
-        }
+        only("prompt_cache_retention", self.prompt_cache_retention.as_deref(), &["in-memory", "in_memory"])
     }
 
     fn check_labels(&self) -> Result<(), InvalidRequest> {
@@ -206,19 +228,42 @@ fn only(name: &str, value: Option<&str>, allowed: &[&str]) -> Result<(), Invalid
     }
 }
 
-fn response_format(format: &ResponseFormat) -> Result<(), InvalidRequest> {
-    if format.r#type != "text" {
-        let message = format!(
-            "`response_format.type` is `{}`; only `text` is supported, answers are not held to a grammar",
-            format.r#type
-        );
-        return Err(InvalidRequest::unsupported("response_format", message));
+fn answer_format(format: ResponseFormat) -> Result<AnswerFormat, InvalidRequest> {
+    if format.grammar.is_some() {
+        let message = "`response_format.grammar` is not supported; a JSON Schema is";
+        return Err(InvalidRequest::unsupported("response_format.grammar", message));
     }
-    if format.json_schema.is_some() || format.grammar.is_some() {
-        let message = "`response_format` of type `text` has no schema and no grammar";
-        return Err(InvalidRequest::value("response_format", message));
+    let kind = format.r#type.as_str();
+    match (kind, format.json_schema) {
+        ("text", None) => Ok(AnswerFormat::Text),
+        ("json_object", None) => Ok(AnswerFormat::JsonObject),
+        ("json_schema", Some(named)) => {
+            check_name("response_format.json_schema.name", &named.name)?;
+            let schema =
+                named.schema.ok_or_else(|| InvalidRequest::missing("response_format.json_schema.schema"))?;
+            let (name, description) = (named.name, named.description);
+            Ok(AnswerFormat::JsonSchema(NamedSchema { name, description, schema }))
+        }
+        ("json_schema", None) => Err(InvalidRequest::missing("response_format.json_schema")),
+        ("text" | "json_object", Some(_)) => {
+            let message = format!("`response_format` of type `{kind}` has no `json_schema`");
+            Err(InvalidRequest::value("response_format", message))
+        }
+        _ => {
+            let message = format!(
+                "`response_format.type` is `{kind}`; `text`, `json_object` and `json_schema` are supported"
+            );
+            Err(InvalidRequest::unsupported("response_format", message))
+        }
     }
-    Ok(())
+}
+
+fn beside_a_schema(name: &str, is_set: bool) -> Result<(), InvalidRequest> {
+    if !is_set {
+        return Ok(());
+    }
+    let message = format!("`{name}` cannot be used where an answer is held to a schema");
+    Err(InvalidRequest::value(name, message))
 }
 
 fn effort(word: &str) -> Result<Effort, InvalidRequest> {
@@ -277,11 +322,6 @@ fn tools(tools: Vec<Tool>) -> Result<Vec<FunctionDefinition>, InvalidRequest> {
         let function =
             tool.function.ok_or_else(|| InvalidRequest::missing(&format!("tools[{at}].function")))?;
         check_name(&format!("tools[{at}].function.name"), &function.name)?;
-        if function.strict == Some(true) {
-            let path = format!("tools[{at}].function.strict");
-            let message = format!("`{path}` is not supported: arguments are not held to the schema");
-            return Err(InvalidRequest::unsupported(path, message));
-        }
         if !names.insert(function.name.clone()) {
             let message = format!("`tools` names the function `{}` twice", function.name);
             return Err(InvalidRequest::value(format!("tools[{at}].function.name"), message));

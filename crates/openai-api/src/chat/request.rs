@@ -72,7 +72,7 @@ pub struct ChatRequest {
     /// `low`, `medium` or `high`, handed to the model's template.
     #[serde(default)]
     pub reasoning_effort: Option<String>,
-    /// `{"type": "text"}`; others are refused.
+    /// What the content is held to: `text` (nothing), `json_object` or `json_schema`.
     #[serde(default)]
     pub response_format: Option<ResponseFormat>,
     /// Accepted: an opaque name of the caller's user.
@@ -142,12 +142,29 @@ pub struct ChatRequest {
 #[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResponseFormat {
-    /// `text`; `json_object` and `json_schema` are refused.
+    /// `text`, `json_object` or `json_schema`; others are refused.
     pub r#type: String,
     #[serde(default)]
-    #[schema(value_type = Option<Object>)]
-    pub json_schema: Option<serde_json::Value>,
+    pub json_schema: Option<JsonSchemaFormat>,
+    /// Refused.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub grammar: Option<serde_json::Value>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JsonSchemaFormat {
+    /// Letters, digits, `_` and `-`, 64 at most.
+    pub name: String,
+    /// What it is for; models that are told of the schema are told this too.
+    #[serde(default)]
+    pub description: Option<String>,
+    /// A JSON Schema. The content is held to it; a keyword that cannot be kept to is refused by name.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub schema: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Accepted: the content is held to the schema either way.
+    #[serde(default)]
+    pub strict: Option<bool>,
 }

@@ -62,12 +62,25 @@ fn what_cannot_be_honoured_is_refused_by_name() {
     refused(json!({"verbosity": "low"}), "verbosity");
     refused(json!({"service_tier": "flex"}), "service_tier");
     refused(json!({"prompt_cache_retention": "24h"}), "prompt_cache_retention");
-    refused(json!({"response_format": {"type": "json_object"}}), "response_format");
+    refused(json!({"response_format": {"type": "poem"}}), "response_format");
+    refused(
+        json!({"response_format": {"type": "json_object", "grammar": "root ::= x"}}),
+        "response_format.grammar",
+    );
     refused(
         json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}}),
+        "response_format.json_schema.schema",
+    );
+    let named = |name: &str| json!({"type": "json_schema", "json_schema": {"name": name, "schema": {}}});
+    refused(json!({"response_format": named("a b")}), "response_format.json_schema.name");
+    refused(json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema");
+    refused(
+        json!({"response_format": {"type": "json_object", "json_schema": {"name": "a"}}}),
         "response_format",
     );
-    refused(json!({"response_format": {"type": "text", "json_schema": {}}}), "response_format");
+    refused(json!({"response_format": {"type": "json_object"}, "min_tokens": 2}), "min_tokens");
+    refused(json!({"response_format": named("a"), "ignore_eos": true}), "ignore_eos");
+    refused(json!({"response_format": {"type": "text", "json_schema": {"name": "a"}}}), "response_format");
     refused(json!({"reasoning_effort": "minimal"}), "reasoning_effort");
     refused(
         json!({"stream": true, "stream_options": {"include_obfuscation": true}}),
@@ -228,10 +241,29 @@ fn tools_are_functions_with_names() {
     refused(json!({"tools": [tool("a b")]}), "tools[0].function.name");
     refused(json!({"tools": [{"type": "custom", "custom": {"name": "x"}}]}), "tools[0].type");
     refused(json!({"tools": [{"type": "function"}]}), "tools[0].function");
-    let strict = json!({"type": "function", "function": {"name": "a", "strict": true}});
-    refused(json!({"tools": [strict]}), "tools[0].function.strict");
+    let strict = json!([{"type": "function", "function": {"name": "a", "strict": true}}]);
+    refused(json!({"tools": strict, "ignore_eos": true}), "ignore_eos");
+    accepted(json!({"tools": strict, "ignore_eos": true, "tool_choice": "none"}));
     let listed = json!({"type": "function", "function": {"name": "a", "parameters": [1]}});
     refused(json!({"tools": [listed]}), "tools[0].function.parameters");
     let many: Vec<Value> = (0..129).map(|i| tool(&format!("f{i}"))).collect();
     refused(json!({"tools": many}), "tools");
+}
+
+#[test]
+fn a_response_format_says_what_the_content_is_held_to() {
+    let format = |format: Value| accepted(json!({"response_format": format})).format;
+    assert_eq!(accepted(json!({})).format, AnswerFormat::Text);
+    assert_eq!(format(json!({"type": "text"})), AnswerFormat::Text);
+    assert_eq!(format(json!({"type": "json_object"})), AnswerFormat::JsonObject);
+    let schema = json!({"type": "object", "properties": {"b": {}, "a": {}}});
+    for strict in [Value::Null, json!(true), json!(false)] {
+        let named = json!({"name": "pair", "description": "Two", "schema": schema, "strict": strict});
+        let AnswerFormat::JsonSchema(named) = format(json!({"type": "json_schema", "json_schema": named}))
+        else {
+            panic!("a schema was given");
+        };
+        assert_eq!((named.name.as_str(), named.description.as_deref()), ("pair", Some("Two")));
+        assert_eq!(Value::Object(named.schema).to_string(), schema.to_string(), "in the caller's order");
+    }
 }

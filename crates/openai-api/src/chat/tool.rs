@@ -32,7 +32,7 @@ pub struct FunctionDefinition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Refused when true: arguments are not held to the schema while they are generated.
+    /// The arguments of a call are held to `parameters`, where the model's format has calls that can be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
 }

@@ -9,8 +9,9 @@ use node_api::{EngineSummary, ModelState};
 use super::{Cluster, Inner, Node, Registered, unknown_model};
 use crate::error::Failure;
 
-/// The capability in an engine's manifest.
+/// Capabilities in an engine's manifest.
 const EMBEDDINGS: &str = "embeddings";
+const CONSTRAINT: &str = "constraint";
 
 impl Cluster {
     /// The model that a request names, for what the request asks of it.
@@ -22,6 +23,20 @@ impl Cluster {
         let model = self.model(id).ok_or_else(|| unknown_model(id))?;
         self.check_task(&model, task)?;
         Ok(model)
+    }
+
+    /// 400 for an answer that has to fit a schema, because of `param`, where an engine that runs the model cannot do that. An
+    /// engine of before would not even see that it was asked to.
+    pub fn check_constraint(&self, model: &Registered, param: &str) -> Result<(), Failure> {
+        let inner = self.lock();
+        let Some(engine) = inner.engines_of(model).find(|engine| !can(engine, CONSTRAINT)) else {
+            return Ok(());
+        };
+        let message = format!(
+            "`{param}`: {} {}, which runs model `{}`, cannot hold an answer to a schema",
+            engine.id, engine.version, model.manifest.id
+        );
+        Err(Failure::bad_request("unsupported_parameter", message).param(param))
     }
 
     fn check_task(&self, model: &Registered, task: ModelTask) -> Result<(), Failure> {
@@ -82,5 +97,9 @@ impl Inner {
 }
 
 fn embeds(engine: &EngineSummary) -> bool {
-    engine.capabilities.iter().any(|capability| capability == EMBEDDINGS)
+    can(engine, EMBEDDINGS)
+}
+
+fn can(engine: &EngineSummary, capability: &str) -> bool {
+    engine.capabilities.iter().any(|has| has == capability)
 }

@@ -3,6 +3,7 @@
 mod answer;
 mod assemble;
 mod prompt;
+mod schemas;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use openai_api::stream_options::Delivery;
 
 use self::answer::Answer;
 use self::assemble::Reply;
+use self::schemas::{Schemas, of_response_format, of_strict_tools};
 use super::named::by_field;
 use super::sequence::{Caller, Choice, Common, node_request, run};
 use crate::app::App;
@@ -54,7 +56,11 @@ async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) ->
     let request: ChatRequest = read_json(request, app.config.limits.body_bytes_max).await?;
     let parameters = request.checked()?;
     let model = app.cluster.model_for(&parameters.model, ModelTask::Generate)?;
-    let prompt = prompt::render(app, &model, &parameters).await?;
+    let schemas = Schemas::of(&parameters);
+    let prompt = prompt::render(app, &model, &parameters, &schemas).await?;
+    if prompt.held.constraint.is_some() {
+        app.cluster.check_constraint(&model, schemas.param())?;
+    }
     tracing::info!(model = parameters.model, user = parameters.user, choices = parameters.choices, "chat");
 
     let tools: Vec<String> = match parameters.tool_use {
@@ -70,7 +76,7 @@ async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) ->
             prompt.for_node(),
             &parameters.sampling,
             Vec::new(),
-            prompt.begin_with.clone(),
+            prompt.held.clone(),
             index,
         ),
         assembler: Reply::new(
@@ -81,7 +87,11 @@ async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) ->
             parameters.parallel_tool_calls,
         ),
     });
-    let events = run(app, choices.collect(), queued, |failure| by_field(of_tool_choice(failure), "messages"));
+    let in_our_words: fn(Failure) -> Failure = match schemas.param() {
+        "response_format" => |failure| by_field(of_response_format(of_tool_choice(failure)), "messages"),
+        _ => |failure| by_field(of_strict_tools(of_tool_choice(failure)), "messages"),
+    };
+    let events = run(app, choices.collect(), queued, in_our_words);
     let common = Common::new("chatcmpl", &model, parameters.choices);
     let answer = Answer::new(
         common,

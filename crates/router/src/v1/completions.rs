@@ -19,7 +19,7 @@ use openai_api::stream_options::Delivery;
 use self::answer::Answer;
 use self::assemble::Continuation;
 use super::named::by_field;
-use super::sequence::{Caller, Choice, Common, node_request, run};
+use super::sequence::{Caller, Choice, Common, Held, node_request, run};
 use crate::app::App;
 use crate::body::read_json;
 use crate::error::Failure;
@@ -83,7 +83,7 @@ async fn answer(app: &Arc<App>, request: Request<Body>, queued: &Arc<Queued>) ->
             prompt,
             sampling,
             sampling.stop.clone(),
-            Vec::new(),
+            Held::default(),
             index % parameters.choices,
         ),
         assembler: Continuation::new(echo, sampling.stop.clone(), sampling.logprobs),

@@ -267,6 +267,15 @@ impl Caller {
     }
 }
 
+/// What an answer is held to.
+#[derive(Debug, Clone, Default)]
+pub struct Held {
+    /// Texts of which it has to begin with one; none: with anything.
+    pub begin_with: Vec<String>,
+    /// What all of it has to be; then it need not begin with anything.
+    pub constraint: Option<node_api::Constraint>,
+}
+
 /// What is asked of a node for choice `index`. Choices of a seeded request have seeds of their own, in order.
 pub fn node_request(
     caller: &Caller,
@@ -274,7 +283,7 @@ pub fn node_request(
     prompt: Prompt,
     sampling: &Sampling,
     stop: Vec<String>,
-    begin_with: Vec<String>,
+    held: Held,
     index: u32,
 ) -> GenerateRequest {
     let affinity = match &prompt {
@@ -302,8 +311,8 @@ pub fn node_request(
             stop_tokens: sampling.stop_tokens.clone(),
             ignore_end_tokens: sampling.ignore_end_tokens,
             logprobs: sampling.logprobs,
-            begin_with,
-            constraint: None,
+            begin_with: held.begin_with,
+            constraint: held.constraint,
         },
         embed: false,
         worker_deaths: 0,

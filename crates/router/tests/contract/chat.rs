@@ -544,7 +544,7 @@ async fn logprobs_are_those_of_the_content() {
 async fn fields_that_are_not_supported_are_refused_by_name() {
     let (world, _node) = World::ready_harmony().await;
     for (change, param) in [
-        (json!({"response_format": {"type": "json_object"}}), "response_format"),
+        (json!({"response_format": {"type": "poem"}}), "response_format"),
         (json!({"web_search_options": {}}), "web_search_options"),
         (json!({"temperature": 9}), "temperature"),
         (json!({"made_up": 1}), "made_up"),

@@ -16,4 +16,5 @@ mod nodes;
 mod openapi;
 mod queueing;
 mod restart;
+mod structured;
 mod support;

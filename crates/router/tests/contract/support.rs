@@ -205,7 +205,7 @@ pub fn engines() -> Vec<EngineSummary> {
         architectures: vec!["echo".into()],
         formats: vec!["safetensors".into()],
         devices: vec!["cpu".into()],
-        capabilities: vec!["embeddings".into()],
+        capabilities: vec!["embeddings".into(), "constraint".into()],
         sha256: "0".repeat(64),
         state: EngineState::Available,
         failed_trials: Vec::new(),

@@ -1,18 +1,21 @@
 //! From the messages of a request to the text a model gets.
 
-use chat::{ForcedCall, RenderRequest, Rendered, TemplateSource, force_tool_call};
+use chat::{
+    ForcedCall, RenderRequest, Rendered, TemplateSource, force_tool_call, response_format_instructions,
+};
 use node_api::{LiteralRange, Prompt};
-use openai_api::chat::{ChatParameters, ToolUse, Turn};
+use openai_api::chat::{AnswerFormat, ChatParameters, ToolUse, Turn};
 use serde_json::{Value, json};
 
+use super::schemas::{Schemas, any_object};
 use crate::app::App;
 use crate::cluster::Registered;
 use crate::error::Failure;
+use crate::v1::sequence::Held;
 
 pub struct ChatPrompt {
     pub rendered: Rendered,
-    /// Texts of which the reply has to begin with one; none: with anything.
-    pub begin_with: Vec<String>,
+    pub held: Held,
 }
 
 impl ChatPrompt {
@@ -26,6 +29,7 @@ pub async fn render(
     app: &App,
     model: &Registered,
     parameters: &ChatParameters,
+    schemas: &Schemas,
 ) -> Result<ChatPrompt, Failure> {
     let templates = model.templates.as_ref().map_err(|reason| {
         Failure::bad_request(
@@ -40,14 +44,19 @@ pub async fn render(
     };
     let source = templates.for_request(!tools.is_empty());
     let request = RenderRequest {
-        messages: parameters.turns.iter().map(message).collect(),
+        messages: parameters
+            .turns
+            .iter()
+            .map(message)
+            .chain(format_instructions(model, parameters))
+            .collect(),
         kwargs: variables(source, parameters, !tools.is_empty())?,
         tools,
         documents: None,
         add_generation_prompt: true,
         now: app.templates.now(),
     };
-    let mut rendered = app.templates.render(source, &request).await?;
+    let mut rendered = app.templates.render(source, &request, schemas.checks()).await?;
     if rendered.text.is_empty() {
         return Err(Failure::bad_request(
             "prompt_empty",
@@ -65,12 +74,32 @@ pub async fn render(
         },
         ToolUse::Named(name) => Some(ForcedCall::Named(name)),
     };
+    let architecture = &model.manifest.architecture;
     let begin_with = match forced {
         None => Vec::new(),
-        Some(forced) => force_tool_call(&model.manifest.architecture, &mut rendered, forced)
+        Some(forced) => force_tool_call(architecture, &mut rendered, forced)
             .map_err(|e| Failure::bad_request("unsupported_parameter", e.to_string()).param("tool_choice"))?,
     };
-    Ok(ChatPrompt { rendered, begin_with })
+    let constraint = schemas.constraint(architecture, &rendered, forced)?;
+    // A constraint has in it what the reply begins with.
+    let begin_with = if constraint.is_some() { Vec::new() } else { begin_with };
+    Ok(ChatPrompt { rendered, held: Held { begin_with, constraint } })
+}
+
+/// What a model that knows of response formats is told of this one, behind the caller's own instructions.
+fn format_instructions(model: &Registered, parameters: &ChatParameters) -> Option<Value> {
+    let architecture = &model.manifest.architecture;
+    let content = match &parameters.format {
+        AnswerFormat::Text => None,
+        AnswerFormat::JsonObject => {
+            response_format_instructions(architecture, "json_object", None, &any_object())
+        }
+        AnswerFormat::JsonSchema(named) => {
+            let (description, schema) = (named.description.as_deref(), Value::Object(named.schema.clone()));
+            response_format_instructions(architecture, &named.name, description, &schema)
+        }
+    };
+    content.map(|content| json!({"role": "developer", "content": content}))
 }
 
 /// The template's variables. One that the template never names could only be ignored, so it is refused.
