@@ -30,7 +30,6 @@ use crate::header::Header;
 use crate::limits::Limits;
 use crate::model::LlamaModel;
 use crate::native::{Context, ContextParameters, LoadParameters, LoadedModel};
-use crate::needs::Needs;
 use crate::options::Options;
 use crate::tokenizer::LlamaTokenizer;
 
@@ -59,7 +58,7 @@ impl Engine for LlamaCpp {
         let devices = chosen(settings)?;
         let options = Options::of(settings)?;
         let header = Header::read(files)?;
-        let needs = Needs::of(&header, &options, limits::for_estimate(&header, settings)?, &devices);
+        let needs = limits::estimate(&header, settings, &options, &devices)?;
         Ok(Estimate { devices: needs.devices, context_length_max: limits::longest(&header) })
     }
 

@@ -61,14 +61,25 @@ fn batch_tokens(header: &Header, batch: u32, context: u32) -> u32 {
     if header.reads_whole() { batch.max(context) } else { batch }
 }
 
-/// Sequences, context and tokens of one step for an estimate, before a context is chosen.
+/// What the model needs, of whoever chooses the settings that are not there: by `kv_per_token` of any context up to the
+/// longest, and of as many sequences as were asked for; of fewer in a context of [`CONTEXT_DEFAULT`] tokens at most.
 ///
 /// # Errors
 /// As [`sequences_and_batch`].
-pub(crate) fn for_estimate(header: &Header, settings: &Settings) -> Result<(u32, u32, u32), Status> {
+pub(crate) fn estimate(
+    header: &Header,
+    settings: &Settings,
+    options: &Options,
+    devices: &[Device],
+) -> Result<Needs, Status> {
     let (sequences, batch) = sequences_and_batch(settings)?;
     let context = settings.context_length.unwrap_or(CONTEXT_DEFAULT).min(longest(header));
-    Ok((sequences, context, batch_tokens(header, batch, context)))
+    let asked = (sequences, context, batch_tokens(header, batch, context));
+    let mut needs = Needs::of(header, options, asked, devices);
+    if settings.context_length.is_none() {
+        needs.let_context_grow(header, options, asked);
+    }
+    Ok(needs)
 }
 
 impl Limits {

@@ -73,6 +73,21 @@ impl Needs {
         };
         Needs { devices: devices.iter().map(of).collect() }
     }
+
+    /// For whoever chooses the context afterwards: what a pass may look at grows with it, so it stands with the KV as well,
+    /// a share with each sequence. Fewer sequences than were asked for, in a context as in `of` or shorter, need no more.
+    pub(crate) fn let_context_grow(
+        &mut self,
+        header: &Header,
+        options: &Options,
+        (sequences, _, batch_tokens): (u32, u32, u32),
+    ) {
+        let a_cell = mask_bytes(header, batch_tokens, 1);
+        let share = if header.shares_cells(options) { a_cell } else { a_cell.div_ceil(u64::from(sequences)) };
+        let on_cpu_alone = self.devices.iter().all(|need| need.device == CPU);
+        let passes = self.devices.iter_mut().filter(|need| on_cpu_alone || need.device != CPU);
+        passes.for_each(|need| need.kv_per_token += share);
+    }
 }
 
 /// Bytes of weights that are copied into private memory, and that stay pages of the file.
@@ -120,10 +135,15 @@ fn passing_bytes(header: &Header, sequences: u32, batch_tokens: u32, cells: u32)
     let keys_and_values = header.kv_numbers.iter().copied().max().unwrap_or(0);
     let attention = 2 * (header.queries + keys_and_values);
     let widest = (3 * header.intermediate).max(attention) + 5 * header.hidden;
-    let mask = 2 * tokens * u64::from(cells).next_multiple_of(CELLS_STEP);
+    let mask = mask_bytes(header, batch_tokens, u64::from(cells).next_multiple_of(CELLS_STEP));
     let multiplied = 2 * tokens * header.intermediate.max(header.queries).max(header.hidden);
     let logits = 4 * u64::from(sequences) * header.vocabulary;
     (4 * tokens * widest).max(logits) + 2 * logits + mask + multiplied
+}
+
+/// What the tokens of a pass may look at among so many cells, in f16; of what is embedded `passing_bytes` counts it.
+fn mask_bytes(header: &Header, batch_tokens: u32, cells: u64) -> u64 {
+    if header.embedding.is_some() { 0 } else { 2 * u64::from(batch_tokens.min(PASS_TOKENS_MAX)) * cells }
 }
 
 #[cfg(test)]

@@ -42,6 +42,32 @@ fn what_was_asked_for_is_refused_with_both_numbers() {
 }
 
 #[test]
+fn an_estimate_grants_enough_for_every_context_that_is_chosen_by_it() {
+    let header = Header { context_length: 131_072, ..header() };
+    let devices = [device(CPU)];
+    for options in [Options::default(), Options { shared_kv: true, ..Options::default() }] {
+        let needs = estimate(&header, &Settings::default(), &options, &devices).unwrap();
+        let [need] = needs.devices.as_slice() else { panic!("{needs:?}") };
+        for (sequences, context) in [(4, 2048), (4, 8192), (4, 10_001), (4, 131_072), (2, 2048), (1, 2048)] {
+            let each = need.per_sequence + need.kv_fixed + need.kv_per_token * u64::from(context);
+            let bytes = need.weights + need.workspace + u64::from(sequences) * each;
+            let granted = [DeviceBytes { device: CPU.to_owned(), bytes }];
+            let settings = Settings {
+                context_length: Some(context),
+                sequences_max: Some(sequences),
+                ..Settings::default()
+            };
+            let limits = Limits::choose(&header, &settings, &options, &devices, &granted);
+            let limits = limits.unwrap_or_else(|error| panic!("{sequences} of {context}: {error:?}"));
+            let spare = bytes - limits.totals[0].bytes;
+            // Of the mask of the default context, and where cells are shared of that of all sequences.
+            let most = if options.shared_kv { 40 << 20 } else { 16 << 20 };
+            assert!(spare <= most, "{sequences} of {context}: {spare} bytes too much");
+        }
+    }
+}
+
+#[test]
 fn numbers_that_cannot_be_name_their_setting() {
     for (settings, param) in [
         (Settings { context_length: Some(4097), ..Settings::default() }, "context_length"),
