@@ -75,6 +75,9 @@ pub struct Model {
     /// Why it is not ready, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What an operator should know of it besides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     pub nodes: Vec<ModelOnNode>,
 }
 

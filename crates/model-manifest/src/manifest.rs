@@ -1,5 +1,6 @@
 //! The registered model: which files, from where, with which hashes, in which format.
 
+use model_formats::GgufModel;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -142,6 +143,13 @@ impl Manifest {
     pub fn fingerprint(&self) -> String {
         let json = serde_json::to_vec(self).expect("a manifest holds only strings, numbers and lists");
         Sha256::digest(&json).iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// Notes what the header of its GGUF file says.
+    pub fn take_header(&mut self, header: &GgufModel) {
+        self.context_length_max = header.context_length;
+        self.embeds = header.pools;
+        self.embedding_size = header.embedding_size.filter(|_| header.pools);
     }
 
     pub fn file(&self, name: &str) -> Option<&ManifestFile> {

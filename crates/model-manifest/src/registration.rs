@@ -169,16 +169,8 @@ pub fn build_manifest(
     registration: Registration<'_>,
     hashes: &BTreeMap<FileToHash, String>,
 ) -> Result<Manifest, RegistrationError> {
-    let Drafts {
-        files: drafts,
-        format,
-        primary,
-        architecture,
-        context_length_max,
-        embeds,
-        embedding_size,
-        runtimes,
-    } = drafts(registration)?;
+    let Drafts { files: drafts, format, primary, architecture, context_length_max, runtimes } =
+        drafts(registration)?;
     let mut files = Vec::with_capacity(drafts.len());
     for draft in drafts {
         let key =
@@ -190,7 +182,7 @@ pub fn build_manifest(
         files.push(draft.into_file(sha256));
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         id: registration.request.id.clone(),
         source: registration.snapshot.source.clone(),
         format,
@@ -199,9 +191,12 @@ pub fn build_manifest(
         primary,
         files,
         context_length_max,
-        embeds,
-        embedding_size,
+        embeds: false,
+        embedding_size: None,
     };
+    if let (Format::Gguf, Some(header)) = (format, registration.gguf) {
+        manifest.take_header(header);
+    }
     manifest.check()?;
     Ok(manifest)
 }
@@ -212,8 +207,6 @@ struct Drafts {
     primary: String,
     architecture: String,
     context_length_max: Option<u32>,
-    embeds: bool,
-    embedding_size: Option<u32>,
     runtimes: Vec<String>,
 }
 
@@ -316,17 +309,7 @@ fn drafts(registration: Registration<'_>) -> Result<Drafts, RegistrationError> {
         return Err(RegistrationError::NoEngine { architecture, format: weights.format });
     }
     files.extend(artifacts::find(registration, &runtimes));
-    let pooling = registration.gguf.filter(|gguf| weights.format == Format::Gguf && gguf.pools);
-    Ok(Drafts {
-        files,
-        format: weights.format,
-        primary,
-        architecture,
-        context_length_max,
-        embeds: pooling.is_some(),
-        embedding_size: pooling.and_then(|gguf| gguf.embedding_size),
-        runtimes,
-    })
+    Ok(Drafts { files, format: weights.format, primary, architecture, context_length_max, runtimes })
 }
 
 fn small_files(snapshot: &Snapshot) -> impl Iterator<Item = (&ListedFile, FileRole)> {

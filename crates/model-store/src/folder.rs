@@ -18,6 +18,8 @@ pub enum FolderError {
     Name { path: PathBuf },
     #[error("{path} has more than {LISTED_FILES_MAX} files")]
     TooMany { path: PathBuf },
+    #[error("{path} has {size} bytes, and had {registered} when it was registered")]
+    Changed { path: PathBuf, size: u64, registered: u64 },
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: std::io::Error },
 }

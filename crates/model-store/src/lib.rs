@@ -24,6 +24,6 @@ pub use config::{HubConfig, HubConfigError, RetryPolicy, Token};
 pub use hub::{HubClient, HubError, RepoInfo, install_tls_provider};
 pub use location::{Location, LocationError};
 pub use progress::{Phase, Progress};
-pub use register::{RegisterError, Registered, register_folder, register_hub};
+pub use register::{RegisterError, Registered, read_gguf_header, register_folder, register_hub};
 pub use store::{LocalModel, Removed, Store, StoreConfig, StoreError};
 pub use verified::Verified;

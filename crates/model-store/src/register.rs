@@ -151,6 +151,36 @@ async fn head(path: &Path, bytes: u64) -> std::io::Result<Vec<u8>> {
     Ok(head)
 }
 
+/// What the GGUF file of a registered model says of itself: from its first bytes, wherever they are.
+///
+/// # Errors
+/// The hub, the folder or the file cannot be read, or a file in place has another size than it was registered with.
+pub async fn read_gguf_header(hub: &HubClient, manifest: &Manifest) -> Result<GgufModel, RegisterError> {
+    let missing = || RegistrationError::HashUnknown { file: manifest.primary.clone() };
+    let primary = manifest.file(&manifest.primary).ok_or_else(missing)?;
+    let file = &ListedFile {
+        path: primary.path().to_owned(),
+        size: primary.size,
+        sha256: Some(primary.sha256.clone()),
+        git_oid: None,
+    };
+    match &manifest.source {
+        Source::Hub { repo, commit, .. } => {
+            gguf_model(file, |bytes| async move { Ok(hub.head(repo, commit, file, bytes).await?) }).await
+        }
+        Source::Local { path } => {
+            let path = &below(path.into(), &file.path);
+            let unreadable = |source| FolderError::Read { path: path.clone(), source };
+            let size = tokio::fs::metadata(path).await.map_err(unreadable)?.len();
+            if size != file.size {
+                let (path, registered) = (path.clone(), file.size);
+                return Err(FolderError::Changed { path, size, registered }.into());
+            }
+            gguf_model(file, |bytes| async move { Ok(head(path, bytes).await.map_err(unreadable)?) }).await
+        }
+    }
+}
+
 /// What a GGUF file says of itself, read from its first bytes; `read` gives so many of them.
 async fn gguf_model<F: Future<Output = Result<Vec<u8>, RegisterError>> + Send>(
     file: &ListedFile,

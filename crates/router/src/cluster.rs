@@ -155,6 +155,12 @@ impl Cluster {
         self.lock().models.get(id).cloned()
     }
 
+    /// Ids of those whose file's header was read by an older version.
+    pub fn models_of_older_headers(&self) -> Vec<String> {
+        let inner = self.lock();
+        inner.models.iter().filter(|(_, m)| m.older_header.is_some()).map(|(id, _)| id.clone()).collect()
+    }
+
     pub fn node_count(&self) -> usize {
         self.lock().nodes.len()
     }

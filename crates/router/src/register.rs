@@ -1,5 +1,8 @@
 //! Registering a model: from what the caller wrote to a stored manifest, or to the reason why not.
 
+pub mod gguf;
+pub mod reread;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,12 +11,10 @@ use std::time::Duration;
 use admin_api::RegisterModel;
 use chat::{ControlTokens, TemplateSet};
 use http::StatusCode;
-use model_formats::gguf::{GgufModel, SpecialToken};
 use model_manifest::registration::TOKENIZER;
 use model_manifest::{KnownEngine, ListedFile, Manifest, Request, Rules, Source};
 use model_store::{Location, LocationError, RegisterError, register_folder, register_hub};
 use node_api::ModelSettings;
-use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -23,6 +24,7 @@ use crate::app::App;
 use crate::cluster::{CHAT_TEMPLATE, Registered, TOKENIZER_CONFIG};
 use crate::error::{Failure, Retry};
 use crate::store::{StoreError, StoredModel};
+use gguf::HEADER_VERSION;
 
 /// The largest published tokenizers have 35 MB.
 const TOKENIZER_BYTES_MAX: u64 = 256 << 20;
@@ -85,7 +87,11 @@ pub async fn register(app: &Arc<App>, wanted: RegisterModel) -> Result<Arc<Regis
     let Made { manifest, files, control_tokens } = made?;
     check_settings(&settings, Some(&manifest))?;
     let created = OffsetDateTime::now_utc().unix_timestamp();
-    keep(app, StoredModel { manifest, settings, control_tokens, files, created }).await
+    keep(
+        app,
+        StoredModel { manifest, settings, control_tokens, files, created, header_version: HEADER_VERSION },
+    )
+    .await
 }
 
 /// What was found out about a model.
@@ -114,7 +120,7 @@ async fn make(app: Arc<App>, location: Location, request: Request, rules: Rules)
     };
     let manifest = registered.manifest;
     let (files, control_tokens) = match &registered.gguf {
-        Some(gguf) => (gguf_texts(gguf), control_tokens_of(gguf)),
+        Some(header) => (gguf::texts(header), gguf::control_tokens(header)),
         None => {
             let tokens = match tokenizer(&app, &manifest).await? {
                 Some(bytes) => {
@@ -157,34 +163,6 @@ fn small_texts(mut contents: BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<Strin
         files.insert(CHAT_TEMPLATE.to_owned(), wrapped.chat_template);
     }
     Ok(files)
-}
-
-/// What a GGUF file carries, in the form of the file that other repositories have for it.
-fn gguf_texts(gguf: &GgufModel) -> BTreeMap<String, String> {
-    const PLAIN: &str = "";
-    let mut config: serde_json::Map<String, Json> =
-        gguf.special_tokens.iter().map(|(token, text)| (token.variable().to_owned(), json!(text))).collect();
-    let named = |(name, template): (&String, &String)| {
-        let name = if name == PLAIN { "default" } else { name };
-        json!({"name": name, "template": template})
-    };
-    let templates = match (gguf.chat_templates.get(PLAIN), gguf.chat_templates.len()) {
-        (_, 0) => Json::Null,
-        (Some(only), 1) => json!(only),
-        _ => gguf.chat_templates.iter().map(named).collect(),
-    };
-    config.insert("chat_template".to_owned(), templates);
-    // Of a token that is none of them the spelling would be ordinary text.
-    let spelled = gguf
-        .special_tokens
-        .get(&SpecialToken::Begin)
-        .is_some_and(|begin| gguf.control_tokens.contains(begin) || gguf.added_tokens.contains(begin));
-    config.insert("add_bos_token".to_owned(), json!(gguf.begins && spelled));
-    BTreeMap::from([(TOKENIZER_CONFIG.to_owned(), Json::Object(config).to_string())])
-}
-
-fn control_tokens_of(gguf: &GgufModel) -> ControlTokens {
-    ControlTokens::of_vocabulary(gguf.control_tokens.iter().cloned(), gguf.added_tokens.iter().cloned())
 }
 
 /// The bytes of `tokenizer.json`, the very ones the manifest names.

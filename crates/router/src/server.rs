@@ -141,6 +141,7 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
             () = end.cancelled() => {}
         }
     });
+    app.tasks.spawn(crate::register::reread::run(Arc::clone(&app)));
     let warming = Arc::clone(&app);
     app.tasks.spawn(async move { warming.templates.warm().await });
     let router = crate::routes::router(Arc::clone(&app));

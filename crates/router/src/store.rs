@@ -52,6 +52,8 @@ pub struct StoredModel {
     pub files: BTreeMap<String, String>,
     /// Seconds since 1970.
     pub created: i64,
+    /// Of what was kept of a GGUF file's header; of other formats it says nothing.
+    pub header_version: i64,
 }
 
 #[derive(Debug, Clone)]
@@ -84,11 +86,12 @@ impl Store {
     /// All models, in order of id.
     pub async fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
         let query = |source| StoreError::Query { operation: "list the models", source };
-        let rows =
-            sqlx::query("SELECT id, manifest, settings, control_tokens, created_at FROM models ORDER BY id")
-                .fetch_all(&self.pool)
-                .await
-                .map_err(query)?;
+        let rows = sqlx::query(
+            "SELECT id, manifest, settings, control_tokens, created_at, header_version FROM models ORDER BY id",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(query)?;
         let files = sqlx::query("SELECT model_id, name, content FROM model_files")
             .fetch_all(&self.pool)
             .await
@@ -106,6 +109,7 @@ impl Store {
                 control_tokens: serde_json::from_str(row.get("control_tokens")).map_err(wrong)?,
                 files: by_model.remove(&id).unwrap_or_default(),
                 created: row.get("created_at"),
+                header_version: row.get("header_version"),
             })
         };
         rows.iter().map(read).collect()
@@ -120,16 +124,36 @@ impl Store {
         };
         let mut transaction = self.pool.begin().await.map_err(query)?;
         insert_model(&mut transaction, model).await.map_err(query)?;
-        for (name, content) in &model.files {
-            sqlx::query("INSERT INTO model_files (model_id, name, content) VALUES ($1, $2, $3)")
-                .bind(id)
-                .bind(name)
-                .bind(content)
-                .execute(&mut *transaction)
-                .await
-                .map_err(query)?;
-        }
+        insert_files(&mut transaction, model).await.map_err(query)?;
         transaction.commit().await.map_err(query)
+    }
+
+    /// Changes everything of a model but its id, its settings and when it came. False: there is none.
+    pub async fn replace(&self, model: &StoredModel) -> Result<bool, StoreError> {
+        let query = |source| StoreError::Query { operation: "change a model", source };
+        let mut transaction = self.pool.begin().await.map_err(query)?;
+        let statement = "UPDATE models SET fingerprint = $1, manifest = $2, control_tokens = $3, header_version = $4 \
+                         WHERE id = $5";
+        let done = sqlx::query(statement)
+            .bind(model.manifest.fingerprint())
+            .bind(json(&model.manifest))
+            .bind(json(&model.control_tokens))
+            .bind(model.header_version)
+            .bind(&model.manifest.id)
+            .execute(&mut *transaction)
+            .await
+            .map_err(query)?;
+        if done.rows_affected() == 0 {
+            return Ok(false);
+        }
+        sqlx::query("DELETE FROM model_files WHERE model_id = $1")
+            .bind(&model.manifest.id)
+            .execute(&mut *transaction)
+            .await
+            .map_err(query)?;
+        insert_files(&mut transaction, model).await.map_err(query)?;
+        transaction.commit().await.map_err(query)?;
+        Ok(true)
     }
 
     /// False: there is none.
@@ -161,8 +185,8 @@ impl Store {
 
 async fn insert_model(connection: &mut SqliteConnection, model: &StoredModel) -> Result<(), sqlx::Error> {
     sqlx::query(
-        "INSERT INTO models (id, fingerprint, manifest, settings, control_tokens, created_at) \
-         VALUES ($1, $2, $3, $4, $5, $6)",
+        "INSERT INTO models (id, fingerprint, manifest, settings, control_tokens, created_at, header_version) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
     )
     .bind(&model.manifest.id)
     .bind(model.manifest.fingerprint())
@@ -170,9 +194,22 @@ async fn insert_model(connection: &mut SqliteConnection, model: &StoredModel) ->
     .bind(json(&model.settings))
     .bind(json(&model.control_tokens))
     .bind(model.created)
+    .bind(model.header_version)
     .execute(connection)
     .await
     .map(drop)
+}
+
+async fn insert_files(connection: &mut SqliteConnection, model: &StoredModel) -> Result<(), sqlx::Error> {
+    for (name, content) in &model.files {
+        sqlx::query("INSERT INTO model_files (model_id, name, content) VALUES ($1, $2, $3)")
+            .bind(&model.manifest.id)
+            .bind(name)
+            .bind(content)
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
 }
 
 fn json<T: serde::Serialize>(value: &T) -> String {

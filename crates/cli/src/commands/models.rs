@@ -169,6 +169,9 @@ async fn show(context: &Context, client: &Client, id: &str) -> Result<ExitCode> 
     if let Some(reason) = &model.reason {
         println!("  why           {reason}");
     }
+    for note in &model.notes {
+        println!("  note          {}", note.replace('\n', "\n                "));
+    }
     let mut nodes = output::table(&["node", "state", "details"]);
     for node in &model.nodes {
         nodes.add_row([

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use chat::TemplateSet;
-use model_manifest::Manifest;
+use model_manifest::{Format, Manifest};
 use node_api::ModelSettings;
 
+use crate::register::gguf::HEADER_VERSION;
 use crate::store::StoredModel;
 
 /// Names under which a model's own template is stored, strongest first.
@@ -23,6 +24,8 @@ pub struct Registered {
     pub templates: Result<Arc<TemplateSet>, String>,
     /// The spelling of the token that a prompt without template begins with.
     pub beginning: Option<String>,
+    /// An older version read the header of its GGUF file and kept less of it: what an operator should know of that.
+    pub older_header: Option<String>,
 }
 
 impl Registered {
@@ -31,6 +34,18 @@ impl Registered {
         match &self.beginning {
             Some(beginning) if !text.starts_with(beginning.as_str()) => format!("{beginning}{text}"),
             _ => text.to_owned(),
+        }
+    }
+
+    /// `why`: what went wrong when the header was read again.
+    pub fn header_note(why: Option<&str>) -> String {
+        let read = "the header of its file was read by an older version of llm-router, which kept less of it";
+        match why {
+            None => format!("{read}; it is being read again"),
+            Some(why) => format!(
+                "{read}, and cannot be read again now: {why}\nhint: it is tried again by itself; to do without, remove the model \
+                 and register it again"
+            ),
         }
     }
 }
@@ -44,7 +59,9 @@ impl From<StoredModel> for Registered {
             file(TOKENIZER_CONFIG),
             stored.control_tokens,
         );
+        let older = stored.manifest.format == Format::Gguf && stored.header_version < HEADER_VERSION;
         Registered {
+            older_header: older.then(|| Registered::header_note(None)),
             beginning: file(TOKENIZER_CONFIG).and_then(chat::plain_beginning),
             fingerprint: stored.manifest.fingerprint(),
             templates: templates.map(Arc::new).map_err(|e| crate::error::chain(&e)),

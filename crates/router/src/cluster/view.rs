@@ -108,6 +108,7 @@ impl Cluster {
             settings: model.settings.clone(),
             state,
             reason: reason(model, state, &nodes, inner.nobody_serves()),
+            notes: model.older_header.iter().cloned().collect(),
             nodes,
         }
     }

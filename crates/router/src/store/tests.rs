@@ -31,6 +31,7 @@ fn model(id: &str) -> StoredModel {
         control_tokens: chat::ControlTokens::new(["<|end|>".to_owned()], ["<think>".to_owned()]),
         files: BTreeMap::from([("chat_template.jinja".into(), "{{ messages }}".into())]),
         created: 7,
+        header_version: 1,
     }
 }
 
@@ -52,6 +53,23 @@ async fn what_is_stored_is_there_after_a_restart() {
     assert!(store.delete("a/two").await.unwrap());
     assert!(!store.delete("a/two").await.unwrap());
     assert_eq!(store.models().await.unwrap(), [model("b/one")]);
+}
+
+#[tokio::test]
+async fn what_is_replaced_keeps_its_settings_and_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("router.db")).await.unwrap();
+    store.insert(&model("b/one")).await.unwrap();
+    let mut new = model("b/one");
+    new.manifest.embeds = true;
+    new.files = BTreeMap::from([("tokenizer_config.json".into(), "{}".into())]);
+    new.control_tokens = chat::ControlTokens::default();
+    new.header_version = 2;
+    let settings = ModelSettings { context_length: Some(99), ..ModelSettings::default() };
+    let given = StoredModel { settings, created: 8, ..new.clone() };
+    assert!(store.replace(&given).await.unwrap());
+    assert_eq!(store.models().await.unwrap(), [new]);
+    assert!(!store.replace(&model("a/two")).await.unwrap());
 }
 
 #[tokio::test]
