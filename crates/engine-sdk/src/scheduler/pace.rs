@@ -12,8 +12,9 @@ use std::time::Duration;
 
 /// Tokens of the first chunk, when nothing is known of the device.
 pub const CHUNK_FIRST: u32 = 16;
-/// Tokens of a chunk at least, whatever the gap: a prompt has to arrive.
-pub const CHUNK_MIN: u32 = 4;
+/// Tokens of a chunk at least, whatever the gap: a prompt has to arrive. Where reading weights is what costs, the first
+/// token of a chunk costs the most: in a mixture of experts it visits others than the streams do.
+pub const CHUNK_MIN: u32 = 1;
 /// The share of the gap that is aimed at; the rest is for steps that take longer than the one before.
 const TARGET_SHARE: f64 = 0.75;
 /// A chunk grows at most by this factor in a step.

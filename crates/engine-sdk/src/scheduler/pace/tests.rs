@@ -60,7 +60,9 @@ fn a_cost_that_is_noisy_stays_within_the_gap() {
 #[test]
 fn a_gap_that_cannot_be_kept_still_lets_the_prompt_arrive() {
     let gaps = added_gaps(|_, tokens, _| 0.01 + tokens * 0.05, 20);
-    assert_eq!(gaps.len().div_ceil(10), 4000 / CHUNK_MIN as usize / 10, "the least chunk each step");
+    let least = 50.0 * f64::from(CHUNK_MIN);
+    // The first chunks are guesses that shrink by a factor each.
+    assert!(gaps[4..].iter().all(|gap| (gap - least).abs() < 1e-6), "the least chunk each step");
 }
 
 #[test]
