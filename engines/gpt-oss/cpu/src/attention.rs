@@ -1,8 +1,9 @@
 //! Attention of new rows over what their sequences hold.
 //!
 //! One task is a block of rows of one sequence and one key head: its queries, 8 heads of each row in the published
-//! models, meet block after block of 64 keys, so that keys and values are read once for all of them. A row alone is
-//! the same with fewer queries.
+//! models, meet block after block of 64 keys, so that keys and values are read once for all of them. Rows alone, those
+//! of sequences that decode, have several key heads in a task: in a block these lie one behind the other, and while one
+//! is computed the next is fetched.
 //!
 //! **Cut of the context.** What a query gathers is added up afresh every [`PART_TOKENS`] positions, and the parts are
 //! joined in order. So parts can go to several threads where there are few rows, and the bits of a result depend
@@ -162,13 +163,20 @@ pub(crate) fn attend(
         let blocks: Vec<RowBlock<'_>> = spans.iter().flat_map(|span| cut(span, 1)).collect();
         return attend_in_parts(pool, arithmetic, &blocks, heads, out);
     }
-    pool.tiles(out, width, &ends, group * head_dim, |tile| {
+    let rows = blocks.iter().map(|b| b.rows.len()).max().unwrap_or(1);
+    let heads_a_task = (blocks.len() * kv_heads / (pool.threads() * TASKS_A_THREAD))
+        .min(TASK_QUERIES / (group * rows))
+        .clamp(1, kv_heads);
+    pool.tiles(out, width, &ends, heads_a_task * group * head_dim, |tile| {
         let block = &blocks[tile.group()];
-        let head = tile.columns().start / (group * head_dim);
-        let queries = gather(arithmetic, block, head, heads, block.parts());
+        let some = tile.columns().start / (group * head_dim)..tile.columns().end / (group * head_dim);
+        let gathered = gather(arithmetic, block, some.clone(), heads, block.parts());
         for (r, row) in block.rows.clone().enumerate() {
-            for (g, out) in tile.row(row).chunks_exact_mut(head_dim).enumerate() {
-                queries.result(r * group + g, heads.sinks_of(head)[g], out);
+            let of_heads = tile.row(row).chunks_exact_mut(group * head_dim);
+            for ((head, queries), out) in some.clone().zip(&gathered).zip(of_heads) {
+                for (g, out) in out.chunks_exact_mut(head_dim).enumerate() {
+                    queries.result(r * group + g, heads.sinks_of(head)[g], out);
+                }
             }
         }
     });
@@ -202,11 +210,14 @@ fn attend_in_parts(
     let ends: Vec<usize> = (1..=pieces.len()).collect();
     pool.tiles(&mut gathered, kv_heads * width, &ends, width, |tile| {
         let (row, part) = pieces[tile.group()];
-        let queries = gather(arithmetic, row, tile.columns().start / width, heads, part..part + 1);
+        let head = tile.columns().start / width;
+        let gathered = gather(arithmetic, row, head..head + 1, heads, part..part + 1);
         let out = tile.row(tile.group());
-        out[..group].copy_from_slice(&queries.largest);
-        out[group..2 * group].copy_from_slice(&queries.sums);
-        out[2 * group..].copy_from_slice(&queries.out);
+        for queries in gathered {
+            out[..group].copy_from_slice(&queries.largest);
+            out[group..2 * group].copy_from_slice(&queries.sums);
+            out[2 * group..].copy_from_slice(&queries.out);
+        }
     });
     let ends: Vec<usize> = (1..=rows.len()).collect();
     pool.tiles(out, heads.sinks.len() * head_dim, &ends, group * head_dim, |tile| {
@@ -241,46 +252,55 @@ fn cut<'a>(span: &AttentionSpan<'a>, rows_a_task: usize) -> impl Iterator<Item =
     })
 }
 
-/// What the queries of one key head gather in some parts of the context.
+/// What the queries of some key heads gather in some parts of the context, of each head.
 fn gather(
     arithmetic: Arithmetic,
     block: &RowBlock<'_>,
-    head: usize,
+    some: Range<usize>,
     heads: Heads<'_>,
     parts: Range<usize>,
-) -> Queries {
+) -> Vec<Queries> {
     let group = heads.group();
     let dim = heads.head_dim.next_multiple_of(DIM_MULTIPLE);
-    let sinks = heads.sinks_of(head);
-    let mut all: Option<Queries> = None;
-    let mut words = turned(arithmetic, block, head, heads);
+    let mut words: Vec<Vec<u32>> = some.clone().map(|head| turned(arithmetic, block, head, heads)).collect();
     let seen = block.visible();
+    let last = (seen.end - 1) / BLOCK_TOKENS;
     // Of each query, what it sees.
     let visible: Vec<Range<usize>> = (0..block.rows.len())
         .flat_map(|row| std::iter::repeat_n(block.kv.visible(block.position + row), group))
         .collect();
     let mut limits = vec![(0, 0); visible.len()];
+    let mut all: Vec<Queries> = Vec::new();
     for part in parts {
         let positions = (part * PART_TOKENS).max(seen.start)..((part + 1) * PART_TOKENS).min(seen.end);
-        let mut queries = Queries::new(words, sinks, visible.len(), dim);
-        let numbers = positions.start / BLOCK_TOKENS..positions.end.div_ceil(BLOCK_TOKENS);
-        for number in numbers.clone() {
+        let mut gathered: Vec<Queries> = words
+            .drain(..)
+            .zip(some.clone())
+            .map(|(words, head)| Queries::new(words, heads.sinks_of(head), visible.len(), dim))
+            .collect();
+        for number in positions.start / BLOCK_TOKENS..positions.end.div_ceil(BLOCK_TOKENS) {
             let start = number * BLOCK_TOKENS;
             for (limits, visible) in limits.iter_mut().zip(&visible) {
                 let within = |position: usize| position.clamp(start, start + BLOCK_TOKENS) - start;
                 *limits = (within(visible.start) as u32, within(visible.end) as u32);
             }
-            let next = (number + 1).min(numbers.end - 1);
-            let (block, next) = (block.kv.block(head, number), block.kv.block(head, next));
-            attend_block(arithmetic, &mut queries, block, next, &limits);
+            for (head, queries) in some.clone().zip(&mut gathered) {
+                // The next head is behind this one in the same block.
+                let next = match head + 1 {
+                    next if next < some.end => block.kv.block(next, number),
+                    _ => block.kv.block(some.start, (number + 1).min(last)),
+                };
+                attend_block(arithmetic, queries, block.kv.block(head, number), next, &limits);
+            }
         }
-        words = std::mem::take(&mut queries.words);
-        match &mut all {
-            Some(all) => all.join(&queries),
-            None => all = Some(queries),
+        words.extend(gathered.iter_mut().map(|queries| std::mem::take(&mut queries.words)));
+        if all.is_empty() {
+            all = gathered;
+        } else {
+            all.iter_mut().zip(&gathered).for_each(|(all, later)| all.join(later));
         }
     }
-    all.expect("every row sees itself")
+    all
 }
 
 /// The queries of one key head, turned to their positions and scaled, in words of the arithmetic.

@@ -15,6 +15,8 @@ use crate::linear::{
 /// At most so many visits, those of some 16 tokens, have their outputs written down one by one before they are added: of
 /// more, an expert has so many that its weights are computed with and not waited for.
 const APART_VISITS_MAX: usize = 64;
+/// Columns of which a task adds up multiples: a line of the cache is written by one thread.
+const SUM_COLUMNS: usize = 16;
 
 /// Weights of the mixture of one layer.
 #[derive(Debug, Clone, Copy)]
@@ -249,10 +251,15 @@ fn project_apart<V: Vectors>(
             }
         });
     });
-    for (visit, outputs) in visits.iter().zip(outputs.chunks_exact(hidden)) {
-        let residual = residual[visit.token * hidden..][..hidden].iter_mut();
-        residual.zip(outputs).for_each(|(out, output)| *out += visit.weight * output);
-    }
+    let tokens = residual.len() / hidden;
+    let columns = hidden.div_ceil(compute.pool.threads()).next_multiple_of(SUM_COLUMNS);
+    compute.pool.tiles(residual, hidden, &[tokens], columns, |tile| {
+        let columns = tile.columns();
+        for (visit, outputs) in visits.iter().zip(outputs.chunks_exact(hidden)) {
+            let sums = tile.row(visit.token).iter_mut().zip(&outputs[columns.clone()]);
+            sums.for_each(|(sum, output)| *sum += visit.weight * output);
+        }
+    });
 }
 
 /// Some rows of an expert's matrix, and their biases.

@@ -85,6 +85,16 @@ struct LayerRanges {
     down: (Place, Place, Place),
 }
 
+/// What a layer's attention makes. It is kept from layer to layer: memory that is asked for anew is cleared first, by one
+/// thread.
+#[derive(Default)]
+struct Attended {
+    /// Queries, keys and values, (rows, their widths).
+    projected: Vec<f32>,
+    /// What the heads made, (rows, heads, head_dim).
+    mixed: Vec<f32>,
+}
+
 /// What a forward pass needs to know of one of its rows.
 #[derive(Debug, Clone, Copy)]
 struct RowPlace {
@@ -220,9 +230,10 @@ impl CpuModel {
         let mut x = self.embed(&rows);
         let turns = self.turns(&rows);
         let total = self.layers.len() as u64 + 1;
+        let mut attended = Attended::default();
         for (n, layer) in self.layers.iter().enumerate() {
             let last = n + 1 == self.layers.len();
-            let mixed = self.attention(n, layer, spans, &turns, &x, kv);
+            self.attention(n, layer, spans, &turns, &x, kv, &mut attended);
             if last {
                 // Nobody looks at the other rows any more: their keys and values are stored.
                 keep_wanted(&mut rows, &mut x, config.hidden);
@@ -230,8 +241,8 @@ impl CpuModel {
             if rows.is_empty() {
                 break;
             }
-            let mixed = if last { wanted_only(spans, &mixed, config.query_width()) } else { mixed };
-            self.finish_layer(layer, &mixed, &mut x);
+            let wanted = last.then(|| wanted_only(spans, &attended.mixed, config.query_width()));
+            self.finish_layer(layer, wanted.as_ref().unwrap_or(&attended.mixed), &mut x);
             each_layer(n as u64 + 1, total)?;
         }
         if wanted > 0 {
@@ -272,7 +283,8 @@ impl CpuModel {
         turns
     }
 
-    /// Queries, keys and values of the rows; stores the latter two; gives what the heads made, (rows, heads, head_dim).
+    /// Queries, keys and values of the rows; stores the latter two; leaves what the heads made in `attended`.
+    #[expect(clippy::too_many_arguments, reason = "one part of one function")]
     fn attention(
         &self,
         n: usize,
@@ -281,21 +293,23 @@ impl CpuModel {
         turns: &[f32],
         x: &[f32],
         kv: &mut Kv,
-    ) -> Vec<f32> {
+        attended: &mut Attended,
+    ) {
         let GptOssConfig { head_dim, kv_heads, .. } = *self.config();
         let (query_width, kv_width) = (self.config().query_width(), self.config().kv_width());
         let rows = x.len() / self.config().hidden;
         let t = self.normed(&layer.attention_norm, x, self.dense.is_some());
         // Queries, keys and values of a row lie one after the other: one piece of work for all threads instead of three.
         let width = query_width + 2 * kv_width;
-        let mut projected = vec![0.0; rows * width];
+        let Attended { projected, mixed } = attended;
+        projected.resize(rows * width, 0.0);
+        mixed.resize(rows * query_width, 0.0);
         let matrices = [&layer.q, &layer.k, &layer.v].map(|m| self.affine(m));
-        self.product(&matrices, &t, false, &mut projected);
-        let part = |start: usize, end: usize| RowParts { numbers: &projected, width, columns: (start, end) };
+        self.product(&matrices, &t, false, projected);
+        let part = |start: usize, end: usize| RowParts { numbers: projected, width, columns: (start, end) };
         let queries = part(0, query_width);
         let keys = part(query_width, query_width + kv_width);
         let values = part(query_width + kv_width, width);
-        let mut out = vec![0.0; rows * query_width];
         self.clock.timed(Part::Attention, || {
             let stored: Vec<StoredRows<'_>> = row_ranges(spans)
                 .zip(spans)
@@ -318,9 +332,8 @@ impl CpuModel {
             // Where activations may be bf16, queries and weights of keys in bf16 may be, too: twice the rate.
             let pairs = self.activations.rounds(self.isa, self.order);
             let arithmetic = Arithmetic::new(self.isa, self.kv_format, pairs);
-            attend(&self.pool, arithmetic, &attending, heads, &mut out);
+            attend(&self.pool, arithmetic, &attending, heads, mixed);
         });
-        out
     }
 
     /// Output projection and experts.

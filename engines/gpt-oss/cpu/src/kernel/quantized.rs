@@ -192,7 +192,11 @@ pub fn multiply(
         #[cfg(target_arch = "x86_64")]
         Kernel::Avx2 => drive::<avx2::Kernel>(rows, &vectors, out),
         #[cfg(target_arch = "x86_64")]
-        Kernel::Avx512Vnni => drive::<avx512vnni::Kernel>(rows, &vectors, out),
+        Kernel::Avx512Vnni if avx512vnni::permutes() => {
+            drive::<avx512vnni::Kernel<avx512vnni::Permuted>>(rows, &vectors, out);
+        }
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Avx512Vnni => drive::<avx512vnni::Kernel<avx512vnni::Shuffled>>(rows, &vectors, out),
         #[cfg(target_arch = "x86_64")]
         Kernel::Avx512VnniPanels => panel::multiply(rows, &vectors, out),
         #[cfg(target_arch = "aarch64")]

@@ -89,6 +89,11 @@ fn check_with(rows: Rows<'_>, weights: &[f32], inputs: &[Vec<u32>]) {
     if avx512vnni::is_available() {
         let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row)).collect();
         compare("panels", &|out| panel::multiply(rows, &vectors, out));
+        // Whatever is chosen: each that the processor has.
+        compare("vpshufb", &|out| drive::<avx512vnni::Kernel<avx512vnni::Shuffled>>(rows, &vectors, out));
+        if !avx512vnni::permutes() {
+            println!("skipped: no vpermb");
+        }
     }
     // Whatever is chosen: each that the processor has.
     #[cfg(target_arch = "aarch64")]
