@@ -7,6 +7,9 @@ use clap::Args;
 
 use crate::{build, cuda, llama_cpp, platforms, setup, shell, tidy};
 
+/// The kernels for NVIDIA GPUs run on the processor there, and stand-ins for the driver with them.
+const HAS_STAND_IN_GPUS: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
+
 #[derive(Args)]
 pub struct TestArguments {
     /// Also what takes long: the demo model on a software GPU and on the emulated one, the CUDA kernels under sanitizers
@@ -53,8 +56,9 @@ pub fn test(arguments: &TestArguments) -> Result<()> {
                 .env("LLM_ROUTER_TEST_PYTHON", &tools.python)
                 .env("LLM_ROUTER_TEST_NODE", &tools.node)
                 .env("LLM_ROUTER_TEST_NODE_DIR", &tools.node_dir)
-                // A client that is missing after the set-up is a failure, not a skip.
-                .env("REQUIRE_CLIENTS", "1"),
+                // What is missing after the set-up is a failure, not a skip.
+                .env("REQUIRE_CLIENTS", "1")
+                .envs(HAS_STAND_IN_GPUS.then_some(("REQUIRE_STAND_IN_GPUS", "1"))),
         )
     })?;
     if arguments.long {
@@ -63,7 +67,7 @@ pub fn test(arguments: &TestArguments) -> Result<()> {
             shell::run(shell::cargo().arg("test").args(packages).args(["--locked", "--", "--ignored"]))
         })?;
     }
-    if arguments.long && cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+    if arguments.long && HAS_STAND_IN_GPUS {
         steps.step("cuda kernels, sanitized", cuda::sanitized_tests)?;
         steps.step("cuda kernels, races", cuda::raced_kernels)?;
     }

@@ -17,11 +17,15 @@ use crate::manifest::Manifest;
 mod c;
 mod llama_cpp;
 mod place;
+#[cfg(target_os = "linux")]
+mod stand_in;
 mod version;
 
 pub use c::{compile_c_engine, compile_c_engine_with};
 pub use llama_cpp::llama_cpp_is_missing;
 use place::{replace_file, with_file_lock};
+#[cfg(target_os = "linux")]
+pub use stand_in::{break_stand_in, hold_in_stand_in, stand_in_gpus, stand_in_nvml};
 pub use version::{engine_dir_as, install_engine};
 
 /// The engine folder of `echo`, `echo-c`, `fault`, `gpt-oss` or `llama-cpp`, built if it is not up to date.
@@ -43,6 +47,14 @@ pub fn engines_dir() -> PathBuf {
 /// When it cannot be built.
 pub fn router_binary() -> PathBuf {
     once("llm-router", || build_binary("llm-router", "llm-router"))
+}
+
+/// The program of `run.sh` in a bundle for machines with an NVIDIA GPU.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn cuda_check_binary() -> PathBuf {
+    once("gpt-oss-cuda-check", || build_binary("gpt-oss-cuda-check", "gpt-oss-cuda-check"))
 }
 
 /// The worker alone, for tests that need nothing else of the product.
@@ -137,9 +149,7 @@ fn cargo_library(package: &str) -> Result<PathBuf> {
         what.extend(["--features", "cpu", "--config"]);
         what.push(config.to_str().context("a path that is not UTF-8")?);
     }
-    let artifacts = cargo_build(package, &what)?;
-    artifacts
-        .into_iter()
+    artifacts(&cargo_build(package, &what)?)
         .filter(|a| a.target.kind.iter().any(|k| k == "cdylib") && a.target.name == package.replace('-', "_"))
         .flat_map(|a| a.filenames)
         .find(|path| {
@@ -150,14 +160,18 @@ fn cargo_library(package: &str) -> Result<PathBuf> {
 }
 
 fn build_binary(package: &str, binary: &str) -> Result<PathBuf> {
-    cargo_build(package, &["--bin", binary])?
-        .into_iter()
+    artifacts(&cargo_build(package, &["--bin", binary])?)
         .filter(|a| a.target.name == binary)
         .find_map(|a| a.executable)
         .with_context(|| format!("{package} makes no binary {binary}"))
 }
 
-fn cargo_build(package: &str, what: &[&str]) -> Result<Vec<Artifact>> {
+fn artifacts(said: &str) -> impl Iterator<Item = Artifact> {
+    said.lines().filter_map(|line| serde_json::from_str(line).ok())
+}
+
+/// What cargo says of it, a line of JSON for each thing.
+fn cargo_build(package: &str, what: &[&str]) -> Result<String> {
     let profile = profile_dir()?;
     let target = profile.parent().context("the profile's folder lies in no folder")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -171,6 +185,5 @@ fn cargo_build(package: &str, what: &[&str]) -> Result<Vec<Artifact>> {
     if !out.status.success() {
         bail!("cargo build --package {package} failed:\n{}", String::from_utf8_lossy(&out.stderr));
     }
-    let lines = String::from_utf8_lossy(&out.stdout);
-    Ok(lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }

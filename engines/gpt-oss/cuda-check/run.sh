@@ -12,8 +12,8 @@
 #   roofline   each kernel's share of what the device can do
 # CHECK_ARGUMENTS is handed on, such as "--device 1"; "--emulated" tries smoke, devices and demo without a GPU.
 # STEP_SECONDS (590) is what a step may take: what it has seen by then is kept.
-# SERVE_DEVICE (cuda:0), SERVE_MODEL (a folder; 20b), SERVE_STREAMS and SERVE_SECONDS (15, of each) are serve's own:
-# SERVE_DEVICE=cpu SERVE_MODEL=demo-model SERVE_SECONDS=2 tries it without a GPU.
+# SERVE_DEVICE (cuda:0), SERVE_MODEL (a folder; 20b), SERVE_STREAMS, SERVE_SECONDS (15, of each) and SERVE_TOKENS (128, of an
+# answer and in words of a prompt) are serve's own: SERVE_DEVICE=cpu SERVE_MODEL=demo-model SERVE_SECONDS=2 tries it without a GPU.
 set -u
 cd "$(dirname "$0")"
 mkdir -p results
@@ -51,7 +51,7 @@ weights() { # STEP: random weights in the shape of gpt-oss-20b
 }
 
 serve() { # The router and a node in one process, a worker with the device, and requests from outside.
-  local device=${SERVE_DEVICE:-cuda:0} model=${SERVE_MODEL:-20b} streams home up row status=0
+  local device=${SERVE_DEVICE:-cuda:0} model=${SERVE_MODEL:-20b} tokens=${SERVE_TOKENS:-128} streams home up row status=0
   [[ $model = /* ]] || model=./$model
   home=$(mktemp -d)
   timeout -k 5 "$limit" $router up --data-dir "$home/data" --log-dir "$home/log" --listen 127.0.0.1:0 --device "$device" >"$home/up.log" 2>&1 &
@@ -67,7 +67,7 @@ serve() { # The router and a node in one process, a worker with the device, and 
     --sequences-max 128 --context-length 1024 --wait >"$home/add.log" 2>&1; then
     for streams in ${SERVE_STREAMS:-1 2 4 8 16 32 64 128}; do
       if row=$(within $router bench served --data-dir "$home/data" --api completions \
-        --ignore-eos --concurrency "$streams" --seconds "${SERVE_SECONDS:-15}" --prompt-words 128 --max-tokens 128 --json); then
+        --ignore-eos --concurrency "$streams" --seconds "${SERVE_SECONDS:-15}" --prompt-words "$tokens" --max-tokens "$tokens" --json); then
         printf '{"what":"serve","ok":true,"device":"%s","streams":%s,%s\n' "$device" "$streams" "${row#\{}" | tee -a results/serve.jsonl
       else
         say serve "no figures at $streams streams: they failed, or the limit of $limit seconds came"

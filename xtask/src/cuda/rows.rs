@@ -92,6 +92,10 @@ fn rows_of(text: &str, commit: &str) -> Result<Vec<Value>> {
                 row("20b-load".into(), "s", number("seconds")?, None);
                 row("20b-load-rate".into(), "GB/s", number("gb_a_second")?, None);
                 row("20b-estimate-over-used".into(), "1", number("estimate_over_used")?, None);
+                // Some drivers do not tell.
+                if let Some(bytes) = line["driver_bytes"].as_f64() {
+                    row("20b-driver-bytes".into(), "B", bytes, None);
+                }
             }
             "decode" => {
                 let name = format!("20b-decode-batch-{}-context-{}", number("batch")?, number("context")?);

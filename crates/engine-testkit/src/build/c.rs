@@ -45,7 +45,8 @@ pub fn compile_c_engine_with(
     Ok(library)
 }
 
-fn link(sources: &[PathBuf], library: &Path) -> Result<()> {
+/// A shared library of these sources.
+pub(super) fn link(sources: &[PathBuf], library: &Path) -> Result<()> {
     let target = env!("ENGINE_TESTKIT_TARGET");
     let dir = library.parent().context("the library has a folder")?;
     let compiler = cc::Build::new()
@@ -70,7 +71,11 @@ fn link(sources: &[PathBuf], library: &Path) -> Result<()> {
     let out = command.output().context("the C compiler cannot be started")?;
     if !out.status.success() {
         let words = [out.stdout, out.stderr].concat();
-        bail!("the engine in C does not compile without a warning:\n{}", String::from_utf8_lossy(&words));
+        bail!(
+            "{} does not compile without a warning:\n{}",
+            library.display(),
+            String::from_utf8_lossy(&words)
+        );
     }
     Ok(())
 }

@@ -52,10 +52,11 @@ pub fn detect(detected: &mut Detected) {
     }
 }
 
-/// Bytes in use.
+/// Bytes that nobody can have: those in use, and what the driver keeps for itself, which `used` leaves out and the total does not.
 pub fn memory_used(device: &DeviceInfo) -> Option<u64> {
     let index = device.id.strip_prefix("cuda:")?.parse().ok()?;
-    nvml().ok()?.device_by_index(index).ok()?.memory_info().ok().map(|memory| memory.used)
+    let memory = nvml().ok()?.device_by_index(index).ok()?.memory_info().ok()?;
+    Some(memory.total.saturating_sub(memory.free))
 }
 
 /// Process id and bytes in use of every process with a context on it. Nothing where the driver does not count by process:

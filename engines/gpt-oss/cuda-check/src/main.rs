@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use gpt_oss_cpu::Mapped;
 use gpt_oss_cuda::Device;
 use gpt_oss_cuda::compile::{compile, program_of};
-use gpt_oss_cuda::cuda::{Cuda, gpus, images};
+use gpt_oss_cuda::cuda::{Cuda, find, gpus, images};
 use gpt_oss_cuda::ops::{OPERATORS, Size};
 use gpt_oss_model::Store;
 use serde_json::json;
@@ -121,8 +121,7 @@ fn open(place: &Place) -> Result<Box<dyn Device>> {
     }
     let Some(folder) = &place.kernels else { return Ok(Box::new(Cuda::open(place.device, None)?)) };
     let program = program_of(folder).map_err(anyhow::Error::msg)?;
-    let gpu = gpus()?.into_iter().nth(place.device as usize).context("the driver has no such GPU")?;
-    let (major, minor) = gpu.capability;
+    let (major, minor) = find(place.device)?.capability;
     let compiled = compile(&program, &format!("sm_{major}{minor}"))?;
     Ok(Box::new(Cuda::open(place.device, Some(&compiled.image))?))
 }
@@ -162,8 +161,8 @@ fn smoke(place: &Place, report: &mut Report) -> Result<()> {
     device.upload(at, &[1, 2, 3, 4])?;
     let mut back = [0; 4];
     device.download(at, &mut back)?;
-    let row =
-        json!({ "name": info.name, "memory_free": info.memory_free, "copied_back": back == [1, 2, 3, 4] });
+    let row = json!({ "name": info.name, "memory_free": info.memory_free, "driver_bytes": info.driver_bytes,
+        "copied_back": back == [1, 2, 3, 4] });
     if back == [1, 2, 3, 4] {
         report.seen("device", row)
     } else {

@@ -53,7 +53,7 @@ pub fn model(place: &Place, folder: &Path, report: &mut Report) -> Result<()> {
     report.seen(
         "load",
         json!({ "device": before.name, "seconds": seconds, "gb_a_second": bytes as f64 / seconds / 1e9,
-            "estimate_bytes": model.needs().total(), "used_bytes": used,
+            "estimate_bytes": model.needs().total(), "used_bytes": used, "driver_bytes": before.driver_bytes,
             "estimate_over_used": model.needs().total() as f64 / used as f64 }),
     );
     for batch in DECODE_BATCHES {

@@ -1,10 +1,18 @@
 // A stand-in for the driver's library, `libcuda.so.1`: the functions that src/cuda.rs calls, on the processor. Two GPUs, in another
-// order than on the bus. Work is done as late as can be: when somebody waits for it, and no more than that. So pinned memory that is
-// written again too early, or read too early, gives wrong numbers here, as it may there.
+// order than on the bus, and those that CUDA_VISIBLE_DEVICES names. Work is done as late as can be: when somebody waits for it, and
+// no more than that. So pinned memory that is written again too early, or read too early, gives wrong numbers here, as it may there.
+// Where the folders `gpu-0` and `gpu-1` are beside the library, what this process holds is written there, and what others hold is
+// read: for the stand-in of NVML (crates/engine-testkit/stand-ins/nvml.c). While such a folder has a file `broken`, launches fail.
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <deque>
 #include <functional>
 #include <map>
@@ -25,6 +33,7 @@ enum Result {
     INVALID_VALUE = 1,
     OUT_OF_MEMORY = 2,
     NOT_INITIALIZED = 3,
+    NO_DEVICE = 100,
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
     NOT_FOUND = 500,
@@ -34,7 +43,13 @@ enum Result {
 };
 
 const int GPUS = 2;
-const size_t MEMORY_BYTES = size_t(4) << 30;
+// Of each GPU, in the driver's order: its number by its place on the bus, that place, what it has for programs.
+const int NUMBERS[GPUS] = {1, 0};
+const int BUSES[GPUS] = {0x41, 0x02};
+const size_t MEMORY_BYTES[GPUS] = {size_t(8) << 30, size_t(4) << 30};
+// What a context takes, and an allocation is a multiple of.
+const size_t CONTEXT_BYTES = size_t(300) << 20;
+const size_t PAGE_BYTES = size_t(2) << 20;
 const uint64_t SCHEDULE = 7;
 
 struct Launch {
@@ -84,9 +99,79 @@ struct Event {
 std::mutex lock;
 bool is_initialized = false;
 Gpu gpus[GPUS];
+// By the numbers that programs see.
+std::vector<int> visible;
 thread_local int current = -1;
 
 typedef std::lock_guard<std::mutex> Guard;
+
+// All of them, or those whose numbers are named, up to the first that is none.
+std::vector<int> visible_gpus() {
+    const char *named = getenv("CUDA_VISIBLE_DEVICES");
+    if (named == nullptr) {
+        return {0, 1};
+    }
+    std::vector<int> found;
+    for (const char *at = named; *at >= '0' && *at < '0' + GPUS; at++) {
+        found.push_back(*at++ - '0');
+        if (*at != ',') {
+            break;
+        }
+    }
+    return found;
+}
+
+size_t pages(size_t bytes) {
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+// Of a GPU's figures. Nothing where nobody wants them.
+std::string folder_of(int gpu) {
+    Dl_info library;
+    if (dladdr(gpus, &library) == 0) {
+        return {};
+    }
+    const std::string path = library.dli_fname;
+    return path.substr(0, path.rfind('/')) + "/gpu-" + std::to_string(NUMBERS[gpu]);
+}
+
+// To be called when it has changed.
+void tell(int gpu) {
+    const std::string file = folder_of(gpu) + "/" + std::to_string(getpid()), beside = file + ".new";
+    {
+        std::ofstream out(beside);
+        out << gpus[gpu].used;
+        if (!out) {
+            return;
+        }
+    }
+    rename(beside.c_str(), file.c_str());
+}
+
+size_t used_by_others(int gpu) {
+    const std::string folder = folder_of(gpu);
+    DIR *files = opendir(folder.c_str());
+    size_t used = 0;
+    for (dirent *entry; files && (entry = readdir(files));) {
+        const std::string name = entry->d_name;
+        const bool is_process = name.find_first_not_of("0123456789") == std::string::npos;
+        if (!is_process || name == std::to_string(getpid()) || access(("/proc/" + name).c_str(), F_OK) != 0) {
+            continue;
+        }
+        size_t bytes = 0;
+        std::ifstream(folder + "/" + name) >> bytes;
+        used += bytes;
+    }
+    if (files) {
+        closedir(files);
+    }
+    return used;
+}
+
+size_t free_bytes(int gpu) {
+    const size_t used = gpus[gpu].used + used_by_others(gpu);
+    return used < MEMORY_BYTES[gpu] ? MEMORY_BYTES[gpu] - used : 0;
+}
 
 bool holds(int gpu, uint64_t address, size_t bytes) {
     auto found = gpus[gpu].allocations.upper_bound(address);
@@ -97,7 +182,10 @@ bool holds(int gpu, uint64_t address, size_t bytes) {
     return address + bytes <= found->first + found->second;
 }
 
-Result run(const Launch &launch) {
+Result run(int gpu, const Launch &launch) {
+    if (access((folder_of(gpu) + "/broken").c_str(), F_OK) == 0) {
+        return ILLEGAL_ADDRESS;
+    }
     char error[512];
     if (emulation_launch(launch.kernel.c_str(), launch.grid, launch.threads, launch.arguments.data(), SCHEDULE, error,
                          sizeof error)) {
@@ -110,34 +198,41 @@ Result run(const Launch &launch) {
 }  // namespace
 
 DRIVER cuInit(unsigned) {
-    is_initialized = true;
-    return SUCCESS;
+    const Guard guard(lock);
+    if (!is_initialized) {
+        visible = visible_gpus();
+    }
+    is_initialized = !visible.empty();
+    return is_initialized ? SUCCESS : NO_DEVICE;
 }
 
 DRIVER cuDeviceGetCount(int *count) {
-    *count = GPUS;
+    *count = static_cast<int>(visible.size());
     return is_initialized ? SUCCESS : NOT_INITIALIZED;
 }
 
 DRIVER cuDeviceGet(int *device, int ordinal) {
-    *device = ordinal;
-    return ordinal >= 0 && ordinal < GPUS ? SUCCESS : INVALID_DEVICE;
-}
-
-DRIVER cuDeviceGetName(char *name, int length, int device) {
-    snprintf(name, length, "Stand-in %d", device);
+    if (ordinal < 0 || ordinal >= static_cast<int>(visible.size())) {
+        return INVALID_DEVICE;
+    }
+    *device = visible[ordinal];
     return SUCCESS;
 }
 
-DRIVER cuDeviceTotalMem_v2(size_t *bytes, int) {
-    *bytes = MEMORY_BYTES;
+DRIVER cuDeviceGetName(char *name, int length, int device) {
+    snprintf(name, length, "Stand-in %d", NUMBERS[device]);
+    return SUCCESS;
+}
+
+DRIVER cuDeviceTotalMem_v2(size_t *bytes, int device) {
+    *bytes = MEMORY_BYTES[device];
     return SUCCESS;
 }
 
 DRIVER cuDeviceGetAttribute(int *value, int attribute, int device) {
     switch (attribute) {
         case 16: *value = 4 + device; return SUCCESS;                // processors
-        case 33: *value = device == 0 ? 0x41 : 0x02; return SUCCESS;  // bus
+        case 33: *value = BUSES[device]; return SUCCESS;              // bus
         case 34: *value = 0; return SUCCESS;                          // device on it
         case 50: *value = 0; return SUCCESS;                          // domain
         case 75: *value = 9; return SUCCESS;                          // capability
@@ -148,6 +243,13 @@ DRIVER cuDeviceGetAttribute(int *value, int attribute, int device) {
 
 DRIVER cuDevicePrimaryCtxRetain(void **context, int device) {
     const Guard guard(lock);
+    if (gpus[device].users == 0) {
+        if (CONTEXT_BYTES > free_bytes(device)) {
+            return OUT_OF_MEMORY;
+        }
+        gpus[device].used += CONTEXT_BYTES;
+        tell(device);
+    }
     gpus[device].users++;
     *context = &gpus[device];
     return SUCCESS;
@@ -158,7 +260,10 @@ DRIVER cuDevicePrimaryCtxRelease_v2(int device) {
     if (gpus[device].users == 0) {
         return INVALID_CONTEXT;
     }
-    gpus[device].users--;
+    if (--gpus[device].users == 0) {
+        gpus[device].used -= CONTEXT_BYTES;
+        tell(device);
+    }
     return SUCCESS;
 }
 
@@ -172,8 +277,8 @@ DRIVER cuMemGetInfo_v2(size_t *free, size_t *total) {
         return INVALID_CONTEXT;
     }
     const Guard guard(lock);
-    *total = MEMORY_BYTES;
-    *free = MEMORY_BYTES - gpus[current].used;
+    *total = MEMORY_BYTES[current];
+    *free = free_bytes(current);
     return SUCCESS;
 }
 
@@ -183,14 +288,15 @@ DRIVER cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     }
     const Guard guard(lock);
     Gpu &gpu = gpus[current];
-    if (bytes == 0 || bytes > MEMORY_BYTES - gpu.used) {
+    if (bytes == 0 || pages(bytes) > free_bytes(current)) {
         return bytes == 0 ? INVALID_VALUE : OUT_OF_MEMORY;
     }
     void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
     memset(memory, 0xff, bytes);
     *address = reinterpret_cast<uint64_t>(memory);
     gpu.allocations[*address] = bytes;
-    gpu.used += bytes;
+    gpu.used += pages(bytes);
+    tell(current);
     return SUCCESS;
 }
 
@@ -199,8 +305,9 @@ DRIVER cuMemFree_v2(uint64_t address) {
     for (Gpu &gpu : gpus) {
         const auto found = gpu.allocations.find(address);
         if (found != gpu.allocations.end()) {
-            gpu.used -= found->second;
+            gpu.used -= pages(found->second);
             gpu.allocations.erase(found);
+            tell(static_cast<int>(&gpu - gpus));
             free(reinterpret_cast<void *>(address));
             return SUCCESS;
         }
@@ -320,7 +427,7 @@ DRIVER cuLaunchKernel(const std::string *function, unsigned x, unsigned y, unsig
     if (stream->captured) {
         stream->captured->launches.push_back(launch);
     } else {
-        stream->work.push_back([=] { return run(launch); });
+        stream->work.push_back([=] { return run(stream->gpu, launch); });
     }
     return stream->failed;
 }
@@ -356,7 +463,7 @@ DRIVER cuGraphExecDestroy(Graph *instance) {
 
 DRIVER cuGraphLaunch(const Graph *instance, Stream *stream) {
     for (const Launch &launch : instance->launches) {
-        stream->work.push_back([=] { return run(launch); });
+        stream->work.push_back([=] { return run(stream->gpu, launch); });
     }
     return stream->failed;
 }

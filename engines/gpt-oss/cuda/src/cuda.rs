@@ -12,6 +12,7 @@ use cudarc::driver::sys;
 use crate::device::{
     Address, Device, DeviceError, FETCH_BYTES_MAX, FETCHES_MAX, Fetch, Info, Launch, Recording,
 };
+use crate::figures::{self, InUse, Place};
 
 /// Pinned memory of one of the two staging buffers: one is filled while the other is read by the device.
 const STAGING_BYTES: usize = 32 << 20;
@@ -27,15 +28,18 @@ const LIBRARY: &str = "nvcuda.dll";
 #[cfg(not(windows))]
 const LIBRARY: &str = "libcuda.so.1";
 
+/// What hides GPUs from a process.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
 /// A GPU of this machine.
 #[derive(Debug, Clone)]
 pub struct Gpu {
-    /// By place on the bus, as `nvidia-smi` and the node count them. The driver's own order begins with the fastest.
+    /// Among all that there are, as `nvidia-smi` and the node count them, whatever is hidden. The driver's own order begins with
+    /// the fastest.
     pub number: u32,
     /// The driver's own number.
     ordinal: i32,
-    /// Domain, bus, device.
-    place: [i32; 3],
+    place: Place,
     pub name: String,
     /// Such as (9, 0).
     pub capability: (i32, i32),
@@ -51,28 +55,67 @@ impl Gpu {
     }
 }
 
-/// The GPUs of this machine. Allocates nothing on them.
+/// The GPUs that the driver shows to this process, by their numbers. Allocates nothing on them.
 ///
 /// # Errors
 /// [`DeviceError::NoDriver`] where there is no driver library; [`DeviceError::Failed`] where it does not work.
 pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
-    start()?;
-    let count = call("count of devices", result::device::get_count)?;
+    let count = if start()? { call("count of devices", result::device::get_count)? } else { 0 };
     let mut gpus: Vec<Gpu> = (0..count).map(gpu).collect::<Result<_, _>>()?;
     gpus.sort_by_key(|gpu| gpu.place);
-    for (number, gpu) in (0..).zip(&mut gpus) {
-        gpu.number = number;
-    }
+    let shown: Vec<Place> = gpus.iter().map(|gpu| gpu.place).collect();
+    let numbered = gpus.into_iter().zip(numbers(&shown, figures::places().as_deref()));
+    let mut gpus: Vec<Gpu> =
+        numbered.filter_map(|(gpu, number)| Some(Gpu { number: number?, ..gpu })).collect();
+    gpus.sort_by_key(|gpu| gpu.number);
     Ok(gpus)
 }
 
-/// Loads the driver's library and starts it.
-fn start() -> Result<(), DeviceError> {
+/// The numbers of GPUs that the driver shows, in the order of their places, among all that there are; none of one of which nobody
+/// can say which it is.
+fn numbers(shown: &[Place], all: Option<&[Option<Place>]>) -> Vec<Option<u32>> {
+    let in_order = || (0..).map(Some).take(shown.len()).collect();
+    // Without NVML, which comes with the driver, those that are hidden are not known.
+    let Some(all) = all else { return in_order() };
+    let number = |place| all.iter().position(|known| *known == Some(place));
+    let found: Vec<_> =
+        shown.iter().map(|place| number(*place).and_then(|n| u32::try_from(n).ok())).collect();
+    // Where none is hidden the order says it too.
+    if all.len() == shown.len() && found.contains(&None) { in_order() } else { found }
+}
+
+/// The GPU of this number.
+///
+/// # Errors
+/// As [`gpus`], and [`DeviceError::NoDevice`]: there is none, or it is hidden from this process.
+pub fn find(number: u32) -> Result<Gpu, DeviceError> {
+    let gpus = gpus()?;
+    let shown = gpus.len();
+    if let Some(gpu) = gpus.into_iter().find(|gpu| gpu.number == number) {
+        return Ok(gpu);
+    }
+    let all = figures::places().map_or(shown, |places| places.len());
+    let cause = match std::env::var(VISIBLE) {
+        _ if number as usize >= all => format!("it has {all}"),
+        Ok(visible) => format!(
+            "{VISIBLE} is \"{visible}\", which hides it\n\
+             hint: `nvidia-smi -L` lists the GPUs; name this one in {VISIBLE}, or start without that variable"
+        ),
+        Err(_) => "it is there, and not shown to this process".to_owned(),
+    };
+    Err(DeviceError::NoDevice { number, cause })
+}
+
+/// Loads the driver's library and starts it. Whether it shows any device.
+fn start() -> Result<bool, DeviceError> {
     // SAFETY: opens the library, if it is there, which runs no code but its own.
     if !unsafe { sys::is_culib_present() } {
         return Err(DeviceError::NoDriver { library: LIBRARY });
     }
-    call("start of the driver", result::init)
+    call("start of the driver", || match result::init() {
+        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => Ok(false),
+        started => started.map(|()| true),
+    })
 }
 
 fn gpu(ordinal: i32) -> Result<Gpu, DeviceError> {
@@ -151,6 +194,8 @@ pub struct Cuda {
     context: sys::CUcontext,
     stream: sys::CUstream,
     module: sys::CUmodule,
+    /// See [`Info::driver_bytes`].
+    driver_bytes: Option<u64>,
     state: RefCell<State>,
 }
 
@@ -197,11 +242,7 @@ impl Cuda {
     /// # Errors
     /// There is no driver, no such GPU, or no kernels for it.
     pub fn open(number: u32, kernels: Option<&[u8]>) -> Result<Cuda, DeviceError> {
-        let gpus = gpus()?;
-        let Some(gpu) = gpus.get(number as usize).cloned() else {
-            let cause = format!("it has {}", gpus.len());
-            return Err(DeviceError::NoDevice { number, cause });
-        };
+        let gpu = find(number)?;
         let bytes = match kernels.or_else(|| image(gpu.capability).map(|i| i.1)) {
             // PTX is text that ends with a zero.
             Some(image) => [image, &[0]].concat(),
@@ -212,6 +253,7 @@ impl Cuda {
             }
         };
         let handle = call("device", || result::device::get(gpu.ordinal))?;
+        let before = InUse::now(number);
         // SAFETY: the device was just given by the driver.
         let context = call("context", || unsafe { result::primary_ctx::retain(handle) })?;
         let mut cuda = Cuda {
@@ -220,6 +262,7 @@ impl Cuda {
             context,
             stream: std::ptr::null_mut(),
             module: std::ptr::null_mut(),
+            driver_bytes: None,
             state: RefCell::default(),
         };
         // What is not there yet is null, and freeing skips it.
@@ -228,6 +271,7 @@ impl Cuda {
         // SAFETY: the image is whole, and lives until the call returns.
         cuda.module =
             call("load of kernels", || unsafe { result::module::load_data(bytes.as_ptr().cast()) })?;
+        cuda.driver_bytes = before.taken_since();
         Ok(cuda)
     }
 
@@ -289,6 +333,7 @@ impl Device for Cuda {
             processors: self.gpu.processors,
             memory_total: total as u64,
             memory_free: free as u64,
+            driver_bytes: self.driver_bytes,
         })
     }
 

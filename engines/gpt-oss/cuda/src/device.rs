@@ -49,6 +49,8 @@ pub struct Info {
     pub processors: u32,
     pub memory_total: u64,
     pub memory_free: u64,
+    /// What the driver took for itself when the device was opened: a context and the kernels. None where nobody can tell.
+    pub driver_bytes: Option<u64>,
 }
 
 /// Why a device did not do what it was asked to.

@@ -193,6 +193,7 @@ impl Device for Emulated {
             processors: PROCESSORS,
             memory_total: self.memory_total,
             memory_free: self.memory_total - self.usage.bytes(),
+            driver_bytes: None,
         })
     }
 

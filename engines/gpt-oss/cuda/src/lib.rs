@@ -11,12 +11,15 @@
 pub mod arguments;
 #[expect(unsafe_code, reason = "a library of C functions")]
 pub mod compile;
+#[cfg(test)]
+mod counting;
 #[expect(unsafe_code, reason = "the driver's functions take addresses")]
 pub mod cuda;
 pub mod device;
 #[cfg(emulated)]
 #[expect(unsafe_code, reason = "kernels on the processor take addresses")]
 pub mod emulated;
+mod figures;
 pub mod model;
 pub mod ops;
 pub mod plan;

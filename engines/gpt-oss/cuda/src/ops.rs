@@ -78,3 +78,6 @@ fn launch(kernel: &'static str, grid: [usize; 3], threads: u32, arguments: &dyn 
     let grid = grid.map(|n| u32::try_from(n).expect("grids are far below 2^31"));
     Launch { kernel, grid, threads, arguments: arguments.bytes() }
 }
+
+#[cfg(test)]
+mod tests;

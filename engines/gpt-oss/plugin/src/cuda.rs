@@ -6,7 +6,7 @@ use engine_sdk::{
     Device, DeviceBytes, DeviceNeed, Estimate, KvGroup, KvLayout, KvMemory, ModelFiles, Progress, Settings,
     Status, StatusCode, log, reason,
 };
-use gpt_oss_cuda::cuda::{Cuda, Gpu, gpus};
+use gpt_oss_cuda::cuda::{self, Cuda, Gpu, gpus};
 use gpt_oss_cuda::plan::{BLOCK_TOKENS, KvGroups, unsupported};
 use gpt_oss_cuda::weights::LoadError;
 use gpt_oss_cuda::{Bounds, CudaModel, DeviceError, Needs};
@@ -16,12 +16,13 @@ use serde_json::{Map, Value};
 use crate::files;
 use crate::limits::{self, Defaults, invalid};
 
-pub(crate) use model::CudaGptOss;
+pub(crate) use model::{CudaGptOss, Place};
 
 const KIND: &str = "cuda";
 /// Of 2,048 tokens each of 32 experts meets 256.
 const DEFAULTS: Defaults = Defaults { sequences: 32, batch_tokens: 2_048 };
-/// What a driver takes for itself where work is done: its context and the kernels. Not seen on hardware.
+/// What a driver takes for itself where work is done, its context and the kernels, as far as an estimate knows: a context is not made
+/// for an estimate, which reads metadata only. Not seen on hardware. A load goes by what was taken, where the driver tells.
 const DRIVER_BYTES: u64 = 512 << 20;
 
 /// The GPUs that this build has kernels for; none where there is no driver. Says in the log what keeps others out.
@@ -60,10 +61,7 @@ fn find(number: u32) -> Result<Gpu, Status> {
         Status::unsupported(reason::UNKNOWN_DEVICE, format!("device {KIND}:{number}: {why}"))
             .with_param("devices")
     };
-    let found = gpus().map_err(|error| refused(error.to_string()))?;
-    let count = found.len();
-    let gpu = found.into_iter().nth(number as usize);
-    let gpu = gpu.ok_or_else(|| refused(format!("the driver has {count} devices")))?;
+    let gpu = cuda::find(number).map_err(|error| refused(error.to_string()))?;
     if !gpu.has_kernels() {
         return Err(refused(format!("this build has no kernels for {}", gpu.name)));
     }
@@ -163,11 +161,12 @@ pub(crate) fn load(
     let total = store.checkpoint().tensor_bytes();
     progress.report(0, total)?;
     let device = Cuda::open(number, None).map_err(|error| status(&error))?;
-    let free = gpt_oss_cuda::Device::info(&device).map_err(|error| status(&error))?.memory_free;
+    let info = gpt_oss_cuda::Device::info(&device).map_err(|error| status(&error))?;
+    let driver_bytes = info.driver_bytes.unwrap_or(DRIVER_BYTES);
     let id = format!("{KIND}:{number}");
-    let granted = budget.iter().find(|b| b.device == id).map_or(free, |b| {
-        // The context is there by now.
-        b.bytes.saturating_sub(DRIVER_BYTES).min(free)
+    let granted = budget.iter().find(|b| b.device == id).map_or(info.memory_free, |b| {
+        // The context is there by now: of what it took beyond the estimate the blocks of KV make up.
+        b.bytes.saturating_sub(driver_bytes).min(info.memory_free)
     });
     let bounds = fit(config, &asked, gpu.processors, granted)?;
     let known: Vec<bool> = {
@@ -182,7 +181,7 @@ pub(crate) fn load(
         LoadError::Stopped(status) => status,
     })?;
     log::info(format_args!(
-        "{}: {}, context {}, {} sequences, {} blocks of KV, {} bytes in all",
+        "{}: {}, context {}, {} sequences, {} blocks of KV, {} bytes in all, {driver_bytes} of the driver's own beside them",
         files.id,
         gpu.name,
         bounds.context_length,
@@ -191,7 +190,7 @@ pub(crate) fn load(
         model.needs().total()
     ));
     progress.report(total, total)?;
-    Ok(CudaGptOss::new(model, tokenizer, store.end_tokens().to_vec(), id))
+    Ok(CudaGptOss::new(model, tokenizer, store.end_tokens().to_vec(), Place { device: id, driver_bytes }))
 }
 
 /// As many blocks as all sequences can want, or as there is room for, but enough for one.

@@ -3,30 +3,27 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use engine_testkit::build::{hold_in_stand_in, stand_in_nvml};
+
 use super::*;
 
-/// Where the stand-in reads what is in use; set in the process that has it.
-const USED: &str = "STAND_IN_USED";
+/// Where the stand-in is; set in the process that has it.
+const STAND_IN: &str = "STAND_IN_NVML";
 const NAME: &str = "devices::tests::nvidia::two_gpus_are_found_and_their_figures_followed";
+const GIB: u64 = 1 << 30;
 
 /// The library is looked for once in a process, by name: so a process of its own has the stand-in in its path.
 #[test]
 fn two_gpus_are_found_and_their_figures_followed() {
-    if let Some(used) = std::env::var_os(USED) {
-        return follow(&PathBuf::from(used));
+    if let Some(dir) = std::env::var_os(STAND_IN) {
+        return follow(&PathBuf::from(dir));
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/devices/tests/nvml.c");
     let dir = tempfile::tempdir().unwrap();
-    let library = dir.path().join("libnvidia-ml.so.1");
-    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
-    let Ok(compiled) = compiled else { return println!("skipped: there is no C compiler") };
-    assert!(compiled.success());
-    let used = dir.path().join("used");
-    std::fs::write(&used, "3 5").unwrap();
+    stand_in_nvml(dir.path());
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", NAME, "--nocapture"])
         .env("LD_LIBRARY_PATH", dir.path())
-        .env(USED, used)
+        .env(STAND_IN, dir.path())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&child.stdout);
@@ -38,23 +35,38 @@ fn two_gpus_are_found_and_their_figures_followed() {
 }
 
 /// In the process with the stand-in.
-fn follow(used: &Path) {
-    const GIB: u64 = 1 << 30;
+fn follow(dir: &Path) {
+    let (own, parent) = (std::process::id(), std::os::unix::process::parent_id());
+    let hold = |gpu, pid, gib| hold_in_stand_in(dir, gpu, pid, gib * GIB);
+    hold(0, own, 1);
+    hold(1, own, 2);
+    hold(1, parent, 3);
     let detected = detect();
     let gpus: Vec<DeviceInfo> = detected.gpus.into_iter().filter(|gpu| gpu.kind == "cuda").collect();
     let gpu = |number: u64| DeviceInfo {
         id: format!("cuda:{number}"),
         kind: "cuda".into(),
         name: format!("Stand-in {number}"),
-        memory_total: (8 + 8 * number) * GIB,
+        memory_total: (4 + 4 * number) * GIB + GIB / 4,
         driver: Some("NVIDIA 999.1".into()),
     };
     assert_eq!(gpus, [gpu(0), gpu(1)]);
-    let seen =
-        || memory(&gpus).into_iter().map(|m| (m.device, m.total / GIB, m.used / GIB)).collect::<Vec<_>>();
-    assert_eq!(seen(), [("cuda:0".into(), 8, 3), ("cuda:1".into(), 16, 5)]);
-    assert_eq!(memory_of_processes(&gpus), [(4321, "cuda:1".into(), 5 * GIB)]);
-    std::fs::write(used, "0 7").unwrap();
-    assert_eq!(seen(), [("cuda:0".into(), 8, 0), ("cuda:1".into(), 16, 7)]);
-    assert_eq!(memory_of_processes(&gpus), [(4321, "cuda:1".into(), 7 * GIB)]);
+    // What the driver keeps for itself is not free: it counts as used.
+    let free = || memory(&gpus).into_iter().map(|m| (m.device, (m.total - m.used) / GIB)).collect::<Vec<_>>();
+    assert_eq!(free(), [("cuda:0".into(), 3), ("cuda:1".into(), 3)]);
+    let of_processes = || {
+        let mut all = memory_of_processes(&gpus);
+        all.sort();
+        all
+    };
+    let mut want =
+        [(own, "cuda:0".into(), GIB), (own, "cuda:1".into(), 2 * GIB), (parent, "cuda:1".into(), 3 * GIB)];
+    want.sort();
+    assert_eq!(of_processes(), want);
+    hold(0, own, 4);
+    hold(1, parent, 0);
+    assert_eq!(free(), [("cuda:0".into(), 0), ("cuda:1".into(), 6)]);
+    let mut want = [(own, "cuda:0".into(), 4 * GIB), (own, "cuda:1".into(), 2 * GIB)];
+    want.sort();
+    assert_eq!(of_processes(), want);
 }

@@ -49,3 +49,16 @@ fn a_long_copy_is_a_copy() {
     copy(&mut to, &from);
     assert!(to == from);
 }
+
+#[test]
+fn a_gpu_keeps_its_number_whatever_is_hidden() {
+    let [a, b, c] = [[0, 1, 0], [0, 2, 0], [1, 1, 0]];
+    let all = [Some(a), Some(b), Some(c)];
+    assert_eq!(numbers(&[a, b, c], Some(&all)), [Some(0), Some(1), Some(2)]);
+    assert_eq!(numbers(&[c], Some(&all)), [Some(2)]);
+    assert_eq!(numbers(&[a, c], Some(&[Some(c), None, Some(a)])), [Some(2), Some(0)], "NVML's order counts");
+    assert_eq!(numbers(&[b, c], None), [Some(0), Some(1)], "without NVML those that are shown are counted");
+    // One that NVML cannot place: with none hidden it is known by the others, otherwise it is nobody's.
+    assert_eq!(numbers(&[a, b], Some(&[Some(a), None])), [Some(0), Some(1)]);
+    assert_eq!(numbers(&[b], Some(&[Some(a), None])), [None]);
+}

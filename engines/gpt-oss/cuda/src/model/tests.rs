@@ -1,7 +1,7 @@
-//! What a load takes of a device, for models that are far larger than a test may be: the device counts, and holds nothing.
+//! What a load takes of a device, for models that are far larger than a test may be.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
@@ -10,100 +10,8 @@ use model_formats::Dtype;
 use model_formats::gpt_oss::tensors;
 
 use super::*;
-use crate::device::Info;
+use crate::counting::{Counting, Ledger};
 use crate::plan::PAGE_BYTES;
-
-/// Of a device: where allocations begin and end, and what was written there.
-#[derive(Debug, Default)]
-struct Ledger {
-    allocations: BTreeMap<u64, u64>,
-    /// Begin and end; no two overlap.
-    written: BTreeMap<u64, u64>,
-    launches: usize,
-}
-
-impl Ledger {
-    fn allocated_pages(&self) -> u64 {
-        self.allocations.iter().map(|(begin, end)| (end - begin).div_ceil(PAGE_BYTES)).sum()
-    }
-
-    fn bytes_written(&self) -> u64 {
-        self.written.iter().map(|(begin, end)| end - begin).sum()
-    }
-
-    /// Whether these bytes lie in one allocation.
-    fn holds(&self, begin: u64, end: u64) -> bool {
-        self.allocations.range(..=begin).next_back().is_some_and(|(_, last)| end <= *last)
-    }
-}
-
-#[derive(Debug)]
-struct Counting {
-    ledger: Arc<Mutex<Ledger>>,
-    processors: u32,
-}
-
-impl Device for Counting {
-    fn info(&self) -> Result<Info, DeviceError> {
-        let (memory_total, memory_free) = (u64::MAX, u64::MAX);
-        Ok(Info { name: "counting".to_owned(), processors: self.processors, memory_total, memory_free })
-    }
-
-    fn allocate(&self, bytes: u64) -> Result<Address, DeviceError> {
-        let mut ledger = self.ledger.lock().expect("nobody panics with it");
-        let begin = ledger.allocations.last_key_value().map_or(PAGE_BYTES, |(_, end)| *end);
-        let begin = begin.next_multiple_of(PAGE_BYTES);
-        ledger.allocations.insert(begin, begin + bytes);
-        Ok(Address(begin))
-    }
-
-    fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
-        let mut ledger = self.ledger.lock().expect("nobody panics with it");
-        let (begin, end) = (to.0, to.0 + bytes.len() as u64);
-        assert!(ledger.holds(begin, end), "{} bytes beyond an allocation", bytes.len());
-        let before = ledger.written.range(..end).next_back();
-        assert!(before.is_none_or(|(_, end)| *end <= begin), "what is there is overwritten");
-        ledger.written.insert(begin, end);
-        Ok(())
-    }
-
-    fn download(&self, _from: Address, _bytes: &mut [u8]) -> Result<(), DeviceError> {
-        unreachable!("a load reads nothing back")
-    }
-
-    fn begin_fetch(&self, _from: Address, _bytes: usize) -> Result<Fetch, DeviceError> {
-        unreachable!("a load reads nothing back")
-    }
-
-    fn end_fetch(&self, _fetch: Fetch, _bytes: &mut [u8]) -> Result<(), DeviceError> {
-        unreachable!("a load reads nothing back")
-    }
-
-    fn launch(&self, _launch: &Launch) -> Result<(), DeviceError> {
-        self.ledger.lock().expect("nobody panics with it").launches += 1;
-        Ok(())
-    }
-
-    fn begin_recording(&self) -> Result<(), DeviceError> {
-        unreachable!("a load records nothing")
-    }
-
-    fn end_recording(&self) -> Result<Recording, DeviceError> {
-        unreachable!("a load records nothing")
-    }
-
-    fn replay(&self, _recording: Recording) -> Result<(), DeviceError> {
-        unreachable!("a load records nothing")
-    }
-
-    fn wait(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn seconds(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
-        work().map(|()| 0.0)
-    }
-}
 
 /// Zeros of the right length for every tensor. Nobody reads them, so that most take no memory.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use gpt_oss_cuda::ops::embed::chosen;
 use gpt_oss_cuda::ops::sample::chooses;
 use gpt_oss_cuda::{CudaModel, DeviceError, Span};
 
-use super::{DRIVER_BYTES, layout, status};
+use super::{layout, status};
 use crate::tables::Tables;
 
 /// gpt-oss on a GPU.
@@ -18,8 +18,16 @@ pub struct CudaGptOss {
     model: CudaModel,
     tokenizer: Arc<Tokenizer>,
     end_tokens: Vec<u32>,
+    place: Place,
+}
+
+/// Where a model is.
+#[derive(Debug)]
+pub(crate) struct Place {
     /// Such as `cuda:0`.
-    device: String,
+    pub device: String,
+    /// What the driver took there for itself; an estimate where it does not tell.
+    pub driver_bytes: u64,
 }
 
 impl CudaGptOss {
@@ -27,9 +35,9 @@ impl CudaGptOss {
         model: CudaModel,
         tokenizer: Tokenizer,
         end_tokens: Vec<u32>,
-        device: String,
+        place: Place,
     ) -> CudaGptOss {
-        CudaGptOss { model, tokenizer: Arc::new(tokenizer), end_tokens, device }
+        CudaGptOss { model, tokenizer: Arc::new(tokenizer), end_tokens, place }
     }
 
     fn run(&mut self, batch: &Batch, draws: &[Draw<'_>]) -> Result<(), Status> {
@@ -129,15 +137,16 @@ impl Model for CudaGptOss {
     }
 
     fn memory(&self) -> MemoryUse {
-        let needs = self.model.needs();
+        let (needs, Place { device, driver_bytes }) = (self.model.needs(), &self.place);
         let details = serde_json::json!({
             "weights_bytes": needs.weights,
             "kv_bytes": needs.kv,
             "workspace_bytes": needs.workspace,
+            "driver_bytes": driver_bytes,
             "kernels": gpt_oss_cuda::cuda::images().collect::<Vec<_>>(),
         });
         MemoryUse {
-            devices: vec![DeviceBytes { device: self.device.clone(), bytes: needs.total() + DRIVER_BYTES }],
+            devices: vec![DeviceBytes { device: device.clone(), bytes: needs.total() + driver_bytes }],
             details_json: details.to_string(),
             ..MemoryUse::default()
         }

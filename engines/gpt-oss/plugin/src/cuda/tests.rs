@@ -126,7 +126,8 @@ fn emulated(bounds: Bounds) -> Option<Runner<CudaGptOss>> {
         (0..store.config().vocabulary as u32).map(|id| tokenizer.piece(id).is_some()).collect();
     let loaded = CudaModel::load(device, store.config(), &store, bounds, &known, |_| Ok::<(), Status>(()));
     let Ok(model) = loaded else { panic!("the load failed") };
-    let model = CudaGptOss::new(model, tokenizer, store.end_tokens().to_vec(), "cuda:0".to_owned());
+    let place = Place { device: "cuda:0".to_owned(), driver_bytes: DRIVER_BYTES };
+    let model = CudaGptOss::new(model, tokenizer, store.end_tokens().to_vec(), place);
     Some(Runner::new(model).expect("a sound model"))
 }
 
