@@ -121,6 +121,17 @@ impl Vocabulary {
     }
 }
 
+/// An answer that cannot be followed further, in words for who wrote the schema.
+fn beyond_limits(error: &impl std::fmt::Display) -> GrammarError {
+    let GrammarError(words) = GrammarError::of(error);
+    let words = match words.as_str() {
+        "LexerTooComplex" => "a pattern in it takes more work to follow than a token may cost".to_owned(),
+        "ParserTooComplex" => "its rules can be read in more ways at once than are followed".to_owned(),
+        _ => words,
+    };
+    GrammarError(format!("what may come next is beyond the limits: {words}"))
+}
+
 /// What the library knows a token by. A control token has a byte before its spelling that no text has, so that text is never
 /// taken for it; what is no part of any text is left out.
 fn word((bytes, control): (&[u8], bool)) -> Vec<u8> {
@@ -154,7 +165,7 @@ impl Constrained {
     /// # Errors
     /// What follows is too complex to be worked out within the limits.
     pub fn push(&mut self, id: u32) -> Result<(), GrammarError> {
-        self.matcher.consume_token(id).map_err(|e| GrammarError::of(&e))?;
+        self.matcher.consume_token(id).map_err(|e| beyond_limits(&e))?;
         self.look_ahead()
     }
 
@@ -163,11 +174,11 @@ impl Constrained {
         if self.matcher.is_stopped() && !self.has_ends {
             return Ok(());
         }
-        let mask = self.matcher.compute_mask_or_eos().map_err(|e| GrammarError::of(&e))?;
+        let mask = self.matcher.compute_mask_or_eos().map_err(|e| beyond_limits(&e))?;
         // A parser that gave up has stopped as well, and would let the answer end here.
         let reason = self.matcher.stop_reason();
         if !reason.is_ok() {
-            return Err(GrammarError::of(&reason));
+            return Err(beyond_limits(&reason));
         }
         self.next.words.extend_from_slice(mask.as_slice());
         Ok(())

@@ -161,6 +161,35 @@ fn a_control_token_that_the_model_lacks_is_named() {
     assert!(!error.to_string().is_empty() && !error.to_string().contains('\n'), "{error}");
 }
 
+/// Every `a` may be the last one of all that were begun before it, in twenty ways each: what has to be followed grows with the answer.
+fn more_and_more() -> String {
+    let ways: Vec<String> = (0..20).map(|n| format!("way_{n}")).collect();
+    let each: String = ways.iter().map(|way| format!("{way}: \"a\" start | \"a\"\n")).collect();
+    format!("start: {}\n{each}", ways.join(" | "))
+}
+
+#[test]
+fn a_limit_that_is_reached_in_an_answer_ends_it_with_words_and_no_other() {
+    let vocabulary = vocabulary(&[END]);
+    let mut beside = vocabulary.constrain(Kind::JsonSchema, FLAG).unwrap();
+    push_all(&mut beside, "{\"a\":");
+    let mut answer = vocabulary.constrain(Kind::Lark, &more_and_more()).unwrap();
+    let mut letters = 0;
+    let error = loop {
+        letters += 1;
+        assert!(letters < 300 && answer.next().contains(u32::from(b'a')), "no limit in {letters} letters");
+        if let Err(error) = answer.push(u32::from(b'a')) {
+            break error.to_string();
+        }
+    };
+    assert!(letters > 10, "it was taken, and followed for a while: {letters}");
+    assert!(error.contains("beyond the limits") && error.contains("items"), "{error}");
+    assert!(answer.push(u32::from(b'a')).is_err(), "it stays so");
+    push_all(&mut beside, "true}");
+    assert!(beside.next().contains(END));
+    push_all(&mut vocabulary.constrain(Kind::JsonSchema, FLAG).unwrap(), "{\"a\":false}");
+}
+
 #[test]
 fn a_long_grammar_is_refused() {
     let error = vocabulary(&[END]).constrain(Kind::Lark, &" ".repeat(GRAMMAR_BYTES_MAX + 1)).unwrap_err();
