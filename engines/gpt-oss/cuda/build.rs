@@ -52,8 +52,9 @@ fn emulate(out: &Path) {
     if !sanitize.is_empty() {
         watch(&mut kernels, &sanitize);
     }
+    // As libraries, not as arguments of this package's own programs alone: `gpt-oss-cuda-check` runs the kernels too.
     for library in sanitize.split(',').filter_map(library_of) {
-        println!("cargo::rustc-link-arg=-l{library}");
+        println!("cargo::rustc-link-lib=dylib={library}");
     }
     let mut objects = kernels.compile_intermediates();
     objects.extend(machinery.compile_intermediates());
