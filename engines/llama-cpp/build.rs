@@ -1,6 +1,10 @@
 //! Compiles the C++ file that stops exceptions, where there is anything to stop.
 
+#[path = "../one_symbol.rs"]
+mod one_symbol;
+
 fn main() {
+    one_symbol::main();
     const FILE: &str = "src/native/guard.cpp";
     println!("cargo::rerun-if-changed={FILE}");
     if std::env::var_os("CARGO_FEATURE_CPU").is_none() {
