@@ -105,7 +105,7 @@ const ROOMS: &[Room] = &[
     tested(
         "llama-cpp",
         &["engine-sdk", "model-formats"],
-        &["engine-testkit", "engine-protocol", "gpt-oss-synth"],
+        &["engine-testkit", "engine-protocol", "gpt-oss-model", "gpt-oss-synth"],
     ),
     // What tests stand on.
     room("fixture-hub", &[]),

@@ -34,6 +34,7 @@ pub const WORKER_ENVIRONMENT: &[&str] = &[
     "VK_ICD_FILENAMES",
     "VK_DRIVER_FILES",
     "VK_LAYER_PATH",
+    "GGML_VK_VISIBLE_DEVICES",
     // For whoever looks for a fault.
     "RUST_BACKTRACE",
     "LLVM_PROFILE_FILE",

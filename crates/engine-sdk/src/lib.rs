@@ -13,6 +13,7 @@
 pub mod abi;
 mod batch;
 mod begin_with;
+pub mod cards;
 mod constraint;
 mod embedding;
 mod engine;

@@ -39,6 +39,12 @@ pub(crate) struct Header {
     pub(crate) intermediate: u64,
     /// Numbers of the queries of a token in one layer.
     pub(crate) queries: u64,
+    /// Heads of a layer, where it has the most.
+    pub(crate) heads: u64,
+    /// Numbers of a head, as its layers have them.
+    pub(crate) head_sizes: Vec<HeadSize>,
+    /// Attention keeps the scores of all cells that a pass looks at; see [`crate::attention`].
+    pub(crate) keeps_scores: bool,
     /// Numbers that one token's keys and values take in each layer.
     pub(crate) kv_numbers: Vec<u64>,
     /// Of each layer, how many positions it looks back at, where that is bounded.
@@ -52,6 +58,13 @@ pub(crate) struct Header {
     pub(crate) tensors: Vec<native::Tensor>,
     /// None: it answers.
     pub(crate) embedding: Option<Pooled>,
+}
+
+/// Numbers of one head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HeadSize {
+    pub(crate) key: u64,
+    pub(crate) value: u64,
 }
 
 impl Header {
@@ -112,6 +125,16 @@ impl Header {
             Some(rank) => vec![rank + numbers.one("rope.dimension_count").unwrap_or(0); layers as usize],
             None => kv_heads.iter().map(|heads| heads * (key_length + value_length)).collect(),
         };
+        let head_sizes = match numbers.one("attention.kv_lora_rank") {
+            Some(value) => vec![HeadSize { key: kv_numbers.iter().copied().max().unwrap_or(value), value }],
+            None => {
+                let windowed = numbers.one("attention.key_length_swa").map(|key| HeadSize {
+                    key,
+                    value: numbers.one("attention.value_length_swa").unwrap_or(key),
+                });
+                [HeadSize { key: key_length, value: value_length }].into_iter().chain(windowed).collect()
+            }
+        };
         let experts = numbers.one("expert_used_count").unwrap_or(0);
         let of_experts = experts * numbers.one("expert_feed_forward_length").unwrap_or(0);
         let dense = each("feed_forward_length", 0).into_iter().max().unwrap_or(0);
@@ -133,6 +156,9 @@ impl Header {
             hidden,
             intermediate: of_experts.max(dense),
             queries: widest_heads * key_length,
+            heads: widest_heads,
+            head_sizes,
+            keeps_scores: false,
             kv_numbers,
             windows: windows(architecture, layers, numbers.one("attention.sliding_window")),
             state_bytes: state_bytes(&numbers, layers),

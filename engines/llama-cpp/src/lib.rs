@@ -9,6 +9,7 @@
 #![cfg(feature = "cpu")]
 #![deny(unsafe_code)]
 
+mod attention;
 mod embedding;
 mod header;
 mod limits;
@@ -57,7 +58,8 @@ impl Engine for LlamaCpp {
     fn estimate(files: &ModelFiles, settings: &Settings) -> Result<Estimate, Status> {
         let devices = chosen(settings)?;
         let options = Options::of(settings)?;
-        let header = Header::read(files)?;
+        let mut header = Header::read(files)?;
+        header.keeps_scores = attention::choose(&header, &options, &devices)?;
         let needs = limits::estimate(&header, settings, &options, &devices)?;
         Ok(Estimate { devices: needs.devices, context_length_max: limits::longest(&header) })
     }
@@ -70,7 +72,8 @@ impl Engine for LlamaCpp {
     ) -> Result<LlamaModel, Status> {
         let devices = chosen(settings)?;
         let options = Options::of(settings)?;
-        let header = Header::read(files)?;
+        let mut header = Header::read(files)?;
+        header.keeps_scores = attention::choose(&header, &options, &devices)?;
         let total = header.file_bytes;
         progress.report(0, total)?;
         let limits = Limits::choose(&header, settings, &options, &devices, &granted(&devices, budget)?)?;
@@ -99,6 +102,7 @@ impl Engine for LlamaCpp {
                 batch_tokens: limits.batch_tokens_max,
                 kv_format: options.kv_format,
                 shared_cells: header.shares_cells(&options),
+                keeps_scores: header.keeps_scores,
                 embedding: header.embedding,
                 threads,
             },

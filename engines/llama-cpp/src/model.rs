@@ -26,6 +26,7 @@ pub struct LlamaModel {
     sequences: Sequences,
     /// Bytes of KV that a token takes on all devices together, for the figures.
     kv_per_token: u64,
+    keeps_scores: bool,
     /// None: it answers.
     embedding: Option<Pooled>,
 }
@@ -44,6 +45,7 @@ impl LlamaModel {
         let tokens = u64::from(limits.context_length) * u64::from(limits.sequences_max);
         LlamaModel {
             kv_per_token: limits.kv_bytes / tokens.max(1),
+            keeps_scores: header.keeps_scores,
             embedding: header.embedding,
             context,
             tokenizer: Arc::new(tokenizer),
@@ -153,6 +155,7 @@ impl Model for LlamaModel {
             "kv_format": self.options.kv_format.as_str(),
             "mmap": self.options.mmap,
             "repack": self.options.repack,
+            "flash_attention": !self.keeps_scores,
             "shared_kv": self.options.shared_kv,
             "cached_tokens": self.sequences.reused_tokens(),
         });

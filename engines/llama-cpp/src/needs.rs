@@ -8,7 +8,7 @@ use engine_sdk::{Device, DeviceNeed};
 use crate::CPU;
 use crate::header::Header;
 use crate::native::{PASS_TOKENS_MAX, Tensor};
-use crate::options::Options;
+use crate::options::{KvFormat, Options};
 
 /// Cells come in pieces of so many.
 const CELLS_STEP: u64 = 256;
@@ -40,7 +40,9 @@ impl Needs {
         };
         let window = header.windows.iter().flatten().copied().max().map_or(0, u64::from);
         let cells = if header.shares_cells(options) { sequences.saturating_mul(context) } else { context };
-        let passing = passing_bytes(header, sequences, batch_tokens, cells);
+        let all_cells = u64::from(sequences) * u64::from(context);
+        let passing =
+            passing_bytes(header, sequences, batch_tokens, cells) + cast_bytes(header, options, all_cells);
         // Layers with a window have cells for one pass beside those of the window: once where sequences share them, else in
         // every sequence.
         let pass = u64::from(batch_tokens.min(PASS_TOKENS_MAX));
@@ -84,6 +86,7 @@ impl Needs {
     ) {
         let a_cell = mask_bytes(header, batch_tokens, 1);
         let share = if header.shares_cells(options) { a_cell } else { a_cell.div_ceil(u64::from(sequences)) };
+        let share = share + cast_bytes(header, options, 1);
         let on_cpu_alone = self.devices.iter().all(|need| need.device == CPU);
         let passes = self.devices.iter_mut().filter(|need| on_cpu_alone || need.device != CPU);
         passes.for_each(|need| need.kv_per_token += share);
@@ -127,7 +130,8 @@ fn passing_bytes(header: &Header, sequences: u32, batch_tokens: u32, cells: u32)
     let tokens = u64::from(batch_tokens);
     if header.embedding.is_some() {
         // llama.cpp makes room for the logits of every token all the same, and where rows look ahead a mask of f32 and f16.
-        let mask = if header.reads_whole() { 6 * tokens * tokens } else { 0 };
+        let scores = if header.keeps_scores { 4 * header.heads } else { 0 };
+        let mask = if header.reads_whole() { (6 + scores) * tokens * tokens } else { 0 };
         let widest = (3 * header.intermediate).max(4 * header.queries) + 5 * header.hidden;
         return 4 * tokens * (widest + 2 * header.vocabulary) + mask;
     }
@@ -141,9 +145,23 @@ fn passing_bytes(header: &Header, sequences: u32, batch_tokens: u32, cells: u32)
     (4 * tokens * widest).max(logits) + 2 * logits + mask + multiplied
 }
 
-/// What the tokens of a pass may look at among so many cells, in f16; of what is embedded `passing_bytes` counts it.
+/// What the tokens of a pass may look at among so many cells, in f16; of what is embedded `passing_bytes` counts it. Where scores are
+/// kept, those of every head as well, and then all of it in f32.
 fn mask_bytes(header: &Header, batch_tokens: u32, cells: u64) -> u64 {
-    if header.embedding.is_some() { 0 } else { 2 * u64::from(batch_tokens.min(PASS_TOKENS_MAX)) * cells }
+    if header.embedding.is_some() {
+        return 0;
+    }
+    let numbers = if header.keeps_scores { 4 * (1 + header.heads) } else { 2 };
+    numbers * u64::from(batch_tokens.min(PASS_TOKENS_MAX)) * cells
+}
+
+/// Keys and values of one layer in f16, of so many cells over all sequences: attention that keeps no scores takes no others, and
+/// copies f32.
+fn cast_bytes(header: &Header, options: &Options, cells: u64) -> u64 {
+    if options.kv_format != KvFormat::F32 || header.keeps_scores || header.embedding.is_some() {
+        return 0;
+    }
+    2 * header.kv_numbers.iter().copied().max().unwrap_or(0) * cells
 }
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ pub(crate) struct Options {
     pub(crate) repack: bool,
     /// `kv_format`: "f32", "f16" or "q8_0".
     pub(crate) kv_format: KvFormat,
+    /// `flash_attention`: attention keeps no scores, where the device can do without.
+    pub(crate) flash_attention: bool,
     /// `shared_kv`: all sequences have their keys and values in one place.
     pub(crate) shared_kv: bool,
     /// `prefill_gap_ms`: how much later a token of a stream may come because somebody else's prompt is read.
@@ -57,6 +59,7 @@ impl Default for Options {
             mmap: true,
             repack: true,
             kv_format: KvFormat::F16,
+            flash_attention: true,
             shared_kv: false,
             prefill_gap: PREFILL_GAP_DEFAULT,
         }
@@ -67,7 +70,7 @@ impl Default for Options {
 const PREFILL_GAP_MS_MAX: u64 = 60_000;
 /// As many as GGML starts.
 const THREADS_MAX: u32 = 512;
-const KNOWN: &str = "mmap, repack, kv_format, shared_kv, prefill_gap_ms";
+const KNOWN: &str = "mmap, repack, kv_format, flash_attention, shared_kv, prefill_gap_ms";
 
 impl Options {
     /// # Errors
@@ -89,6 +92,7 @@ impl Options {
             match key.as_str() {
                 "mmap" => options.mmap = flag(&key, &value)?,
                 "repack" => options.repack = flag(&key, &value)?,
+                "flash_attention" => options.flash_attention = flag(&key, &value)?,
                 "shared_kv" => options.shared_kv = flag(&key, &value)?,
                 "kv_format" => options.kv_format = kv_format(&value)?,
                 "prefill_gap_ms" => options.prefill_gap = gap(&value)?,
@@ -152,6 +156,7 @@ mod tests {
         for (json, key, reason) in [
             (r#"{"nmap": true}"#, "nmap", reason::UNKNOWN_OPTION),
             (r#"{"mmap": 1}"#, "mmap", reason::INVALID_SETTINGS),
+            (r#"{"flash_attention": "off"}"#, "flash_attention", reason::INVALID_SETTINGS),
             (r#"{"kv_format": "int4"}"#, "kv_format", reason::INVALID_SETTINGS),
             (r#"{"prefill_gap_ms": 0}"#, "prefill_gap_ms", reason::INVALID_SETTINGS),
             ("[]", "options_json", reason::INVALID_SETTINGS),

@@ -1,6 +1,8 @@
 //! What compiles llama.cpp: found, installed where that can be, or named as missing.
 
-use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
 
 use super::Device;
 use crate::{setup, shell};
@@ -11,6 +13,18 @@ const CLANGS: [&str; 8] =
 
 /// Of the versions that Debian has, the one this was built with.
 const PREFERRED_CLANG: &str = "clang-16";
+
+/// What LunarG's SDK sets, and cmake and the build script look for: a folder with `include` and `lib`.
+const VULKAN_SDK: &str = "VULKAN_SDK";
+/// llama.cpp names types of `VK_EXT_layer_settings`, whatever it is built for. Debian 12 has 239.
+const VULKAN_HEADERS_MIN: u32 = 272;
+/// What a linker finds as `-lvulkan`.
+const LOADERS: [&str; 4] = [
+    "/usr/lib/x86_64-linux-gnu/libvulkan.so",
+    "/usr/lib/aarch64-linux-gnu/libvulkan.so",
+    "/usr/lib64/libvulkan.so",
+    "/usr/lib/libvulkan.so",
+];
 
 /// For the CPU, which every build has.
 pub fn cpu() -> Result<()> {
@@ -54,26 +68,63 @@ pub fn device(device: Device) -> Result<()> {
     }
 }
 
-/// The compiler of shaders, and on Debian the loader with the headers, which have no program to ask.
+/// The compiler of shaders, and on Linux the loader with the headers, which have no program to ask.
 fn vulkan() -> Result<()> {
     if !runs("glslc") {
         setup::apt_install("glslc", "glslc, which compiles llama.cpp's shaders for Vulkan")?;
     }
-    let header = |path: &str| std::path::Path::new("/usr/include").join(path).exists();
-    if cfg!(target_os = "linux") {
-        if !header("vulkan/vulkan.hpp") {
-            setup::apt_install("libvulkan-dev", "the headers and the loader of Vulkan")?;
-        }
-        if !header("spirv/unified1/spirv.hpp") {
-            setup::apt_install(
-                "spirv-headers",
-                "the headers of SPIR-V, which llama.cpp's code for Vulkan reads",
-            )?;
-        }
+    if !cfg!(target_os = "linux") {
+        return Ok(());
+    }
+    let sdk = std::env::var_os(VULKAN_SDK).map(|sdk| Path::new(&sdk).join("include"));
+    let find = |header: &str| {
+        sdk.iter()
+            .map(PathBuf::as_path)
+            .chain([Path::new("/usr/include")])
+            .map(|dir| dir.join(header))
+            .find(|p| p.exists())
+    };
+    if find("vulkan/vulkan.hpp").is_none() || !LOADERS.iter().any(|path| Path::new(path).exists()) {
+        setup::apt_install("libvulkan-dev", "the headers and the loader of Vulkan")?;
+    }
+    if find("spirv/unified1/spirv.hpp").is_none() {
+        let why = "the headers of SPIR-V, which llama.cpp's code for Vulkan reads";
+        setup::apt_install("spirv-headers", why)?;
+    }
+    let core =
+        find("vulkan/vulkan_core.h").context("the headers of Vulkan are not where they were installed")?;
+    let text = std::fs::read_to_string(&core).with_context(|| format!("cannot read {}", core.display()))?;
+    let version =
+        header_version(&text).with_context(|| format!("{} does not say its version", core.display()))?;
+    if version < VULKAN_HEADERS_MIN {
+        bail!(
+            "{} is of version {version} of Vulkan's headers, and llama.cpp needs {VULKAN_HEADERS_MIN} (1.3.{VULKAN_HEADERS_MIN})\n\
+             hint: unpack newer ones, such as those of Debian 13's libvulkan-dev, as FOLDER/include/vulkan, and set {VULKAN_SDK}=FOLDER; \
+             LunarG's SDK sets it by itself",
+            core.display()
+        );
     }
     Ok(())
 }
 
+/// `#define VK_HEADER_VERSION 309`; it counts on over 1.3 and 1.4.
+fn header_version(text: &str) -> Option<u32> {
+    let of = |line: &str| line.strip_prefix("#define VK_HEADER_VERSION ")?.trim().parse().ok();
+    text.lines().find_map(of)
+}
+
 fn runs(program: &str) -> bool {
     shell::output(shell::command(program).arg("--version")).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_say_their_version() {
+        let text = "// Version of this file\n#define VK_HEADER_VERSION 239\n\n#define VK_HEADER_VERSION_COMPLETE VK_MAKE_API_VERSION(0, 1, 3, VK_HEADER_VERSION)\n";
+        assert_eq!(header_version(text), Some(239));
+        assert_eq!(header_version("#define VK_HEADER_VERSION_COMPLETE 7\n"), None);
+    }
 }

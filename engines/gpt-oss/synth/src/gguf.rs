@@ -8,6 +8,7 @@ mod bert;
 mod blocks;
 mod dense;
 mod head;
+mod large;
 mod source;
 mod vocabulary;
 
@@ -26,6 +27,7 @@ pub use dense::{
     write_vocabulary_gguf,
 };
 use head::Head;
+pub use large::{LargeKind, LargeShape, write_large_gguf};
 use source::Source;
 pub(crate) use source::held;
 use vocabulary::Vocabulary;

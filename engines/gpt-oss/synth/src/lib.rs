@@ -16,8 +16,9 @@ mod tokenizer;
 mod write;
 
 pub use gguf::{
-    BertShape, Dense, DenseShape, Family, MadeTensor, Pooling, convert_gguf, write_bert_gguf,
-    write_dense_gguf, write_gguf, write_pooled_gguf, write_split_gguf, write_vocabulary_gguf,
+    BertShape, Dense, DenseShape, Family, LargeKind, LargeShape, MadeTensor, Pooling, convert_gguf,
+    write_bert_gguf, write_dense_gguf, write_gguf, write_large_gguf, write_pooled_gguf, write_split_gguf,
+    write_vocabulary_gguf,
 };
 pub use metal::convert_metal;
 pub use plan::{Plan, PlannedShard};

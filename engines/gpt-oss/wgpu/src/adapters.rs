@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use engine_sdk::cards;
+
 use crate::device::DeviceError;
-use crate::numbers;
 use crate::shaders::Form;
 
 /// Storage buffers that a kernel binds, at most: those of `experts_tile`.
@@ -117,7 +118,7 @@ impl Adapter {
             })
             .collect();
         adapters.sort_by_key(|(api, is_software, _)| (*api, *is_software));
-        let cards = if cfg!(target_os = "linux") { numbers::cards(Path::new("/")) } else { Vec::new() };
+        let there = if cfg!(target_os = "linux") { cards::cards(Path::new("/")) } else { Vec::new() };
         let mut all = Vec::new();
         for api in Api::ALL {
             let (of_api, others) = adapters.into_iter().partition(|(of, ..)| *of == api);
@@ -125,7 +126,7 @@ impl Adapter {
             let addresses: Vec<String> =
                 of_api.iter().map(|(.., adapter)| adapter.get_info().device_pci_bus_id).collect();
             let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
-            let numbers = numbers::of(if api == Api::Vulkan { &cards } else { &[] }, &addresses);
+            let numbers = cards::of(if api == Api::Vulkan { &there } else { &[] }, &addresses);
             let mut numbered: Vec<_> = numbers.into_iter().zip(of_api).collect();
             numbered.sort_by_key(|(number, _)| *number);
             all.extend(numbered.into_iter().map(|(number, (_, is_software, adapter))| {

@@ -17,7 +17,6 @@ pub mod measure;
 #[expect(unsafe_code, reason = "buffers that are not wgpu's own")]
 mod metal;
 pub mod model;
-mod numbers;
 pub mod ops;
 #[cfg(any(target_os = "macos", test))]
 mod pages;

@@ -31,6 +31,8 @@ pub(crate) struct ContextParameters {
     pub(crate) kv_format: KvFormat,
     /// All sequences have their cells in one place and can share them; else each has an equal part.
     pub(crate) shared_cells: bool,
+    /// The attention that keeps scores; see [`crate::attention`].
+    pub(crate) keeps_scores: bool,
     /// None: logits are wanted.
     pub(crate) embedding: Option<Pooled>,
     pub(crate) threads: usize,
@@ -128,6 +130,11 @@ impl Context {
             given.type_k = kv_type(parameters.kv_format);
             given.type_v = given.type_k;
             given.kv_unified = parameters.shared_cells;
+            given.flash_attn_type = if parameters.keeps_scores {
+                sys::LLAMA_FLASH_ATTN_TYPE_DISABLED
+            } else {
+                sys::LLAMA_FLASH_ATTN_TYPE_ENABLED
+            };
             if let Some(pooled) = parameters.embedding {
                 given.embeddings = true;
                 // Every token's row is an output then, whether it is pooled or not.

@@ -51,23 +51,7 @@ unsafe extern "C" fn line(level: sys::ggml_log_level, text: *const c_char, _: *m
         sys::GGML_LOG_LEVEL_CONT => None,
         _ => Some(LogLevel::Trace),
     };
-    let mut whole = Vec::new();
-    {
-        let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(level) = level {
-            // A new line begins, whether the last one was ended or not.
-            whole.extend(finished(&mut unfinished));
-            unfinished.0 = level;
-        }
-        for piece in text.split_inclusive('\n') {
-            if unfinished.1.len() + piece.len() <= LINE_BYTES_MAX {
-                unfinished.1 += piece.trim_end_matches('\n');
-            }
-            if piece.ends_with('\n') {
-                whole.extend(finished(&mut unfinished));
-            }
-        }
-    }
+    let whole = whole_lines(level, &text, &mut UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner));
     for (level, text) in whole {
         if level == LogLevel::Error {
             ERRORS.with_borrow_mut(|errors| {
@@ -79,6 +63,29 @@ unsafe extern "C" fn line(level: sys::ggml_log_level, text: *const c_char, _: *m
         }
         log::line(level, 0, text);
     }
+}
+
+/// The lines that are whole with this piece; without a level it goes on with the last one.
+fn whole_lines(
+    level: Option<LogLevel>,
+    text: &str,
+    unfinished: &mut (LogLevel, String),
+) -> Vec<(LogLevel, String)> {
+    let mut whole = Vec::new();
+    if let Some(level) = level {
+        // A new line begins, whether the last one was ended or not.
+        whole.extend(finished(unfinished));
+        unfinished.0 = level;
+    }
+    for piece in text.split_inclusive('\n') {
+        if unfinished.1.len() + piece.len() <= LINE_BYTES_MAX {
+            unfinished.1 += piece.trim_end_matches('\n');
+        }
+        if piece.ends_with('\n') {
+            whole.extend(finished(unfinished));
+        }
+    }
+    whole
 }
 
 /// The line that has come together, if it says anything but that something goes on.
@@ -100,4 +107,57 @@ unsafe extern "C" fn aborted(message: *const c_char) {
     // The line above may not get out before the process is gone; what is on stderr the node has as its last words. Where even
     // that cannot be written nobody is left to be told.
     let _ = writeln!(std::io::stderr(), "llama.cpp ends the process: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines that come of these pieces, one after another.
+    fn of(pieces: &[(Option<LogLevel>, &str)]) -> Vec<(LogLevel, String)> {
+        let mut unfinished = (LogLevel::Debug, String::new());
+        pieces.iter().flat_map(|(level, text)| whole_lines(*level, text, &mut unfinished)).collect()
+    }
+
+    fn line(level: LogLevel, text: &str) -> (LogLevel, String) {
+        (level, text.to_owned())
+    }
+
+    #[test]
+    fn a_line_has_the_level_it_began_with_however_many_pieces_it_comes_in() {
+        let lines = of(&[
+            (Some(LogLevel::Warn), "one "),
+            (None, "and "),
+            (None, "two\n"),
+            (Some(LogLevel::Error), "three\n"),
+        ]);
+        assert_eq!(lines, [line(LogLevel::Warn, "one and two"), line(LogLevel::Error, "three")]);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_ended_by_the_next_and_dots_of_progress_are_none() {
+        let lines = of(&[
+            (Some(LogLevel::Warn), "cut short"),
+            (Some(LogLevel::Debug), "."),
+            (None, "..."),
+            (None, "\n"),
+            (Some(LogLevel::Error), "first\nsecond\n"),
+        ]);
+        let expected = [
+            line(LogLevel::Warn, "cut short"),
+            line(LogLevel::Error, "first"),
+            line(LogLevel::Error, "second"),
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_stream_without_line_ends_does_not_grow() {
+        let piece = "x".repeat(LINE_BYTES_MAX / 4 + 1);
+        let mut unfinished = (LogLevel::Debug, String::new());
+        for _ in 0..100 {
+            assert!(whole_lines(None, &piece, &mut unfinished).is_empty());
+        }
+        assert!(unfinished.1.len() <= LINE_BYTES_MAX);
+    }
 }

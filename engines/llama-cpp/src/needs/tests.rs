@@ -1,4 +1,6 @@
 use super::*;
+use crate::header::HeadSize;
+use crate::options::KvFormat;
 
 pub(crate) fn header() -> Header {
     let tensor = |name: &str, kind: &str, rows: u64, bytes: u64| Tensor {
@@ -17,6 +19,9 @@ pub(crate) fn header() -> Header {
         hidden: 64,
         intermediate: 256,
         queries: 128,
+        heads: 4,
+        head_sizes: vec![HeadSize { key: 32, value: 32 }],
+        keeps_scores: false,
         kv_numbers: vec![32, 32],
         windows: vec![Some(128), None],
         state_bytes: 0,
@@ -65,6 +70,32 @@ fn layers_with_a_window_need_kv_for_the_window_alone() {
     let mask = 2 * 512 * 3 * 1024;
     assert_eq!(needs.devices[0].workspace - need.workspace, 32 * 2 * (512 + 256) + mask);
     assert!(need.workspace >= 4 * (512 * 64 + 4 * 1000), "{need:?}");
+}
+
+#[test]
+fn scores_of_all_cells_are_counted_where_they_are_kept() {
+    let workspace = |keeps_scores: bool, context: u32| {
+        let header = Header { keeps_scores, ..header() };
+        Needs::of(&header, &Options::default(), (4, context, 512), &[device(CPU)]).devices[0].workspace
+    };
+    // Of each of four heads one in f32, and the mask in f32 instead of f16.
+    let a_cell = 512 * (4 * 4 + 2);
+    assert_eq!(workspace(true, 1024) - workspace(false, 1024), 1024 * a_cell);
+    let mut needs = Needs::of(&header(), &Options::default(), (4, 1024, 512), &[device(CPU)]);
+    let before = needs.devices[0].kv_per_token;
+    let scores = Header { keeps_scores: true, ..header() };
+    needs.let_context_grow(&scores, &Options::default(), (4, 1024, 512));
+    assert_eq!(needs.devices[0].kv_per_token - before, 512 * (4 * 4 + 4) / 4);
+}
+
+#[test]
+fn keys_and_values_in_f32_are_copied_for_attention() {
+    let workspace = |kv_format| {
+        let options = Options { kv_format, ..Options::default() };
+        Needs::of(&header(), &options, (4, 1024, 512), &[device(CPU)]).devices[0].workspace
+    };
+    // Of the layer that has the most, of all sequences, in f16.
+    assert_eq!(workspace(KvFormat::F32) - workspace(KvFormat::F16), 2 * 32 * 4 * 1024);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! The engine as a worker drives it, over GGUF files that are made on the spot.
 //!
 //! Where llama.cpp's toolchain is not there these tests say so and pass, unless `REQUIRE_LLAMA_CPP` is set.
+//!
+//! `LLAMA_CPP_TEST_ENGINE` names the folder of another build of the engine, such as one for Vulkan, and `LLAMA_CPP_TEST_DEVICE` the
+//! device that everything here is then tried on.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it is surprised")]
 
@@ -13,7 +16,7 @@ mod memory;
 mod prefixes;
 mod tokens;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engine_protocol::{Loaded, Prompt, Sampling, Settings, Submit, Task};
 use engine_testkit::build::{engine_dir, llama_cpp_is_missing, workspace_root};
@@ -40,12 +43,14 @@ fn demo() -> TempDir {
 }
 
 fn subject(dir: &Path) -> Subject {
-    Subject::new(engine_dir("llama-cpp"), dir)
+    let other = std::env::var_os("LLAMA_CPP_TEST_ENGINE").map(PathBuf::from);
+    Subject::new(other.unwrap_or_else(|| engine_dir("llama-cpp")), dir)
 }
 
 /// One thread: tests run beside each other, and threads of GGML wait for each other without giving way.
 fn settings(context_length: u32, sequences_max: u32) -> Settings {
-    Settings { context_length, sequences_max, threads: 1, ..Settings::default() }
+    let devices = std::env::var("LLAMA_CPP_TEST_DEVICE").ok().into_iter().collect();
+    Settings { context_length, sequences_max, threads: 1, devices, ..Settings::default() }
 }
 
 /// Loaded with room for four sequences.

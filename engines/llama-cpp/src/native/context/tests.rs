@@ -41,6 +41,7 @@ fn an_exception_in_a_pass_is_an_error_with_its_words_and_the_context_goes_on() {
         batch_tokens: 16,
         kv_format: KvFormat::F16,
         shared_cells: false,
+        keeps_scores: false,
         embedding: None,
         threads: 2,
     };

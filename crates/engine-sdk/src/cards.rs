@@ -2,7 +2,7 @@
 //!
 //! On Linux the node numbers the cards under `/sys/class/drm` that are not NVIDIA's, by the number of the card
 //! (`crates/node/src/devices/linux.rs`). Vulkan lists its adapters in an order of its own and leaves out cards without a
-//! driver for it. What both know is where a card is on the PCI bus.
+//! driver for it. What both know is where a card is on the PCI bus. For engines that speak to Vulkan.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ const NVIDIA: &str = "0x10de";
 const CARDS_MAX: usize = 64;
 
 /// The PCI addresses of the cards that the node numbers, in its order: `0000:65:00.0`. `root` is `/` but in tests.
-pub(crate) fn cards(root: &Path) -> Vec<String> {
+pub fn cards(root: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(root.join("sys/class/drm")) else { return Vec::new() };
     let mut cards: Vec<(u32, String)> = entries
         .filter_map(Result::ok)
@@ -32,7 +32,7 @@ pub(crate) fn cards(root: &Path) -> Vec<String> {
 
 /// The number of each adapter, by its PCI address, which may be empty. Adapters that the node does not number, NVIDIA's and
 /// those in software, come behind all cards, in their order.
-pub(crate) fn of(cards: &[String], adapters: &[&str]) -> Vec<usize> {
+pub fn of(cards: &[String], adapters: &[&str]) -> Vec<usize> {
     let mut taken = vec![false; cards.len()];
     let mut behind = cards.len()..;
     let number = |address: &&str| match cards.iter().position(|card| card == address) {
