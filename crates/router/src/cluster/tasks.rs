@@ -17,10 +17,10 @@ impl Cluster {
     /// The model that a request names, for what the request asks of it.
     ///
     /// # Errors
-    /// 404 for a model that is not registered. 400 for a task that the model, or the engine that runs it, does not do. What no
+    /// 404 for a model that is not registered, 400 for one that is by quantization alone. 400 for a task that the model, or the engine that runs it, does not do. What no
     /// node is ready to say is left to the node that gets the request.
     pub fn model_for(&self, id: &str, task: ModelTask) -> Result<Arc<Registered>, Failure> {
-        let model = self.model(id).ok_or_else(|| unknown_model(id))?;
+        let model = self.model(id).ok_or_else(|| self.not_named(id))?;
         self.check_task(&model, task)?;
         Ok(model)
     }
@@ -37,6 +37,20 @@ impl Cluster {
             engine.id, engine.version, model.manifest.id
         );
         Err(Failure::bad_request("unsupported_parameter", message).param(param))
+    }
+
+    /// Which of several quantizations is meant is not guessed.
+    fn not_named(&self, id: &str) -> Failure {
+        let inner = self.lock();
+        let of_it = |other: &&String| other.strip_prefix(id).is_some_and(|rest| rest.starts_with(':'));
+        let names: Vec<String> = inner.models.keys().filter(of_it).map(|name| format!("`{name}`")).collect();
+        if names.is_empty() {
+            return unknown_model(id);
+        }
+        let message = format!("no model is registered as `{id}` itself; there is {}", names.join(", "));
+        Failure::bad_request("quantization_not_named", message).param("model").hint(format!(
+            "name one of them, case and dashes included; `llm-router models add {id}:NAME --id {id}` makes one the default"
+        ))
     }
 
     fn check_task(&self, model: &Registered, task: ModelTask) -> Result<(), Failure> {

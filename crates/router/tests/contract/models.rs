@@ -102,6 +102,41 @@ async fn a_gguf_file_says_what_it_is_and_only_its_head_is_read() {
 }
 
 #[tokio::test]
+async fn a_request_names_its_quantization_or_gets_the_default_that_was_registered() {
+    let world = World::new().await;
+    let head = |tokens: u32| {
+        HeadWriter::default()
+            .text("general.architecture", "llama")
+            .number("llama.context_length", tokens)
+            .finish(&[])
+    };
+    world.hub.push(Repo::new("org/several").file("m-Q4_K_M.gguf", head(8)).file("m-Q8_0.gguf", head(16)));
+    let ask = async |model: &str| {
+        let body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}]});
+        let (status, answer) = world.post("/v1/chat/completions", &body).await;
+        let message = format!("{} {}", answer["error"]["message"], answer["error"]["hint"]);
+        (status.as_u16(), answer["error"]["code"].as_str().unwrap_or_default().to_owned(), message)
+    };
+    assert_eq!(ask("org/several").await.0, 404);
+    for quantization in ["Q4_K_M", "Q8_0"] {
+        world.register(&format!("org/several:{quantization}")).await;
+    }
+    let (status, code, message) = ask("org/several").await;
+    assert_eq!((status, code.as_str()), (400, "quantization_not_named"), "{message}");
+    assert!(message.contains("org/several:Q4_K_M") && message.contains("org/several:Q8_0"), "{message}");
+    assert!(message.contains("--id org/several"), "{message}");
+    for wrong in ["org/several:q8_0", "org/several:Q8-0", "org/severa"] {
+        assert_eq!(ask(wrong).await.0, 404, "{wrong}");
+    }
+    let default = json!({"repo": "org/several:Q8_0", "id": "org/several"});
+    assert_eq!(world.post("/api/models", &default).await.0, 201);
+    let (_, model) = world.get("/api/models/org/several").await;
+    assert_eq!(model["context_length_max"], 16, "{model}");
+    // It is known, and no node is there to run it.
+    assert_eq!(ask("org/several").await.1, "model_not_ready");
+}
+
+#[tokio::test]
 async fn a_projector_beside_a_gguf_model_is_listed_and_images_are_refused_all_the_same() {
     let world = World::new().await;
     let repo = Repo::new("org/sees")
