@@ -88,7 +88,7 @@ const ROOMS: &[Room] = &[
     room("gpt-oss-model", &["model-formats"]),
     tested("gpt-oss-cpu", &["gpt-oss-model", "model-formats"], &["gpt-oss-synth"]),
     // Both choose tokens on the device, as the SDK's sampler does.
-    room("gpt-oss-wgpu", &["engine-sdk", "gpt-oss-model", "model-formats"]),
+    tested("gpt-oss-wgpu", &["engine-sdk", "gpt-oss-model", "model-formats"], &["gpt-oss-synth"]),
     tested("gpt-oss-cuda", &["engine-sdk", "gpt-oss-model", "model-formats"], &["engine-testkit"]),
     room("gpt-oss-cuda-check", &["engine-sdk", "gpt-oss-cpu", "gpt-oss-cuda", "gpt-oss-model"]),
     tested(

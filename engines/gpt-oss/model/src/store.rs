@@ -166,6 +166,11 @@ impl<S: AsRef<[u8]>> Weights for Store<S> {
             _ => vec![span],
         }
     }
+
+    fn are_of_a_file(&self, tensor: &str) -> bool {
+        let place = self.checkpoint.tensors.get(tensor).expect("open checked that every tensor is there");
+        self.expert_stride.is_none() || place.shard != metal::CONVERTED
+    }
 }
 
 fn end_tokens(config: &GptOssConfig, generation: Result<Vec<u8>, OpenError>) -> Result<Vec<u32>, OpenError> {

@@ -16,6 +16,11 @@ pub trait Weights {
         vec![self.bytes(tensor)]
     }
 
+    /// Whether these bytes are a file's, where it lies; otherwise they were made of what a file has.
+    fn are_of_a_file(&self, _tensor: &str) -> bool {
+        true
+    }
+
     /// A vector, or a matrix seen as rows, of bf16 numbers.
     fn bf16(&self, tensor: &str) -> Bf16<'_> {
         Bf16(self.bytes(tensor))

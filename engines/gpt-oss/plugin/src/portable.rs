@@ -150,7 +150,19 @@ pub(crate) fn estimate(files: &ModelFiles, settings: &Settings, id: &str) -> Res
         kv_per_token: per_token,
         kv_fixed: all.saturating_sub(per_token * u64::from(asked.context)),
     };
-    Ok(Estimate { devices: vec![need], context_length_max: config.context_length_max })
+    let context_length_max = context_max(config, asked.batch, adapter.buffer_max.min(adapter.binding_max));
+    Ok(Estimate { devices: vec![need], context_length_max })
+}
+
+/// The longest context of the model whose keys and values fit a buffer of the device, beside those of a step: the host asks for
+/// as long a one as there is memory for. Where none fits, the model's own: a load then says what is too little.
+fn context_max(config: &GptOssConfig, batch: u32, buffer_max: u64) -> u32 {
+    let layout = layout(config, 0);
+    let most = KvGroups::of(config).blocks_max(config, buffer_max);
+    let fits = |context: &u32| layout.blocks_per_sequence(*context) + layout.blocks_per_step(batch) <= most;
+    let own = config.context_length_max;
+    let shorter = (1..=own / BLOCK_TOKENS as u32).rev().map(|blocks| blocks * BLOCK_TOKENS as u32);
+    [own].into_iter().chain(shorter).find(fits).unwrap_or(own)
 }
 
 pub(crate) fn load(
@@ -170,10 +182,9 @@ pub(crate) fn load(
     let (mapped, converted) = store.tensor_bytes();
     let total = mapped + converted;
     progress.report(0, total)?;
-    // Nobody knows what is free: without a grant the device says when it has no more.
-    let granted = budget.iter().find(|b| b.device == id).map_or(u64::MAX, |b| b.bytes);
-    adapter.memory_max = Some(granted);
-    let bounds = fit(config, &asked, adapter.buffer_max.min(adapter.binding_max), granted)?;
+    let most = most(budget, &id, adapter.memory_max);
+    adapter.memory_max = Some(most);
+    let bounds = fit(config, &asked, adapter.buffer_max.min(adapter.binding_max), most)?;
     let weights: KeptWeights = Arc::clone(&store) as KeptWeights;
     let loaded = WgpuModel::load(adapter, config, &weights, bounds, &known(&tokenizer, config), |done| {
         progress.report(done.min(total), total)
@@ -196,13 +207,20 @@ fn known(tokenizer: &impl Tokenize, config: &GptOssConfig) -> Vec<bool> {
     (0..config.vocabulary as u32).map(|id| tokenizer.piece(id).is_some()).collect()
 }
 
+/// Bytes that may be taken of a device: what the host grants, and never more than the system recommends. Without either nobody
+/// knows what is free, and the device says when it has no more.
+fn most(budget: &[DeviceBytes], id: &str, recommended: Option<u64>) -> u64 {
+    let granted = budget.iter().find(|b| b.device == id).map(|b| b.bytes);
+    granted.into_iter().chain(recommended).min().unwrap_or(u64::MAX)
+}
+
 /// As many blocks as all sequences can want, or as there is room for, but enough for one.
-fn fit(config: &GptOssConfig, asked: &Asked, buffer_max: u64, granted: u64) -> Result<Bounds, Status> {
+fn fit(config: &GptOssConfig, asked: &Asked, buffer_max: u64, most: u64) -> Result<Bounds, Status> {
     let one = layout(config, 0);
-    let (most, least) = asked.blocks(&one);
+    let (all, least) = asked.blocks(&one);
     let without = Needs::of(config, asked.bounds(0)).total();
-    let room = granted.saturating_sub(without) / one.block_bytes;
-    let blocks = most.min(room).min(KvGroups::of(config).blocks_max(config, buffer_max));
+    let room = most.saturating_sub(without) / one.block_bytes;
+    let blocks = all.min(room).min(KvGroups::of(config).blocks_max(config, buffer_max));
     if blocks >= least {
         return Ok(asked.bounds(blocks));
     }
@@ -217,11 +235,11 @@ fn fit(config: &GptOssConfig, asked: &Asked, buffer_max: u64, granted: u64) -> R
     }
     let needed = Needs::of(config, asked.bounds(least)).total();
     let message = format!(
-        "weights, workspace and the KV of one sequence of {} tokens need {needed} bytes, and {granted} are granted; ask \
-         for a shorter context_length or a smaller batch_tokens_max",
+        "weights, workspace and the KV of one sequence of {} tokens need {needed} bytes, and {most} may be taken; \
+         ask for a shorter context_length or a smaller batch_tokens_max",
         asked.context
     );
-    Err(Status::oom_vram(message, needed, granted))
+    Err(Status::oom_vram(message, needed, most))
 }
 
 fn ended(error: LoadError<Status>) -> Status {

@@ -15,13 +15,19 @@ const SEED: u64 = 0x5eed;
 
 pub fn list(report: &mut Report) {
     for adapter in Adapter::all() {
+        let mut limits = json!({
+            "buffer_bytes": adapter.buffer_max, "binding_bytes": adapter.binding_max,
+            "subgroup": [adapter.subgroup.0, adapter.subgroup.1], "f16": adapter.has_f16,
+            "kernels": adapter.form.as_str(),
+        });
+        if let Some(bytes) = adapter.memory_max {
+            limits["recommended_bytes"] = bytes.into();
+        }
         report.adapter(&json!({
             "id": adapter.id, "name": adapter.name, "driver": adapter.driver,
             "verdict": adapter.verdict.to_string(), "usable": adapter.verdict == Verdict::Usable,
             "software": adapter.verdict == Verdict::Software,
-            "limits": { "buffer_bytes": adapter.buffer_max, "binding_bytes": adapter.binding_max,
-                        "subgroup": [adapter.subgroup.0, adapter.subgroup.1], "f16": adapter.has_f16,
-                        "kernels": adapter.form.as_str() },
+            "limits": limits,
         }));
     }
 }

@@ -18,13 +18,15 @@ struct Arguments {
     // Experts that are bound: the first, and how many.
     expert_first: u32,
     experts: u32,
+    // Words from the blocks of an expert to those of the next: in some files they lie apart.
+    blocks_stride: u32,
 }
 
 // (pairs): see route.
 @group(0) @binding(0) var<storage, read> numbers: array<u32>;
 // UP: (tokens, columns), else (pairs, columns).
 @group(0) @binding(1) var<storage, read> t: array<vec4<f32>>;
-// (experts, rows, columns / 32, 16 bytes)
+// (experts, rows, columns / 32, 16 bytes), and whatever lies between experts
 @group(0) @binding(2) var<storage, read> blocks: array<u32>;
 // (experts, rows, columns / 32) bytes
 @group(0) @binding(3) var<storage, read> scales: array<u32>;
@@ -57,7 +59,7 @@ fn experts_gemv(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocati
         let v0 = t[origin * (a.columns / 4u) + 2u * w];
         let v1 = t[origin * (a.columns / 4u) + 2u * w + 1u];
         for (var r = 0u; r < ROWS; r++) {
-            let word = blocks[a.blocks_base + (first + r) * words + w];
+            let word = blocks[a.blocks_base + expert * a.blocks_stride + (group.x * ROWS + r) * words + w];
             let scale_at = a.scales_base + (first + r) * (a.columns / 32u) + w / 4u;
             let sum = dot(first_four(word), v0) + dot(last_four(word), v1);
             sums[r] += sum * half_scale(scales[scale_at / 4u], scale_at);

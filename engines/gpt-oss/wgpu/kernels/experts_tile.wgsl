@@ -12,6 +12,7 @@ struct Arguments {
     alpha: f32,
     expert_first: u32,
     experts: u32,
+    blocks_stride: u32,
     // See experts_sort.
     tokens_max: u32,
 }
@@ -50,9 +51,10 @@ fn experts_tile(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocati
         {
             // A word for each thread, of the block of each row.
             let r = tid / 4u;
-            let row = expert * a.rows + min(row_first + r, a.rows - 1u);
-            let word = blocks[a.blocks_base + row * (a.columns / 8u) + k / 8u + tid % 4u];
-            let scale_at = a.scales_base + row * (a.columns / 32u) + k / 32u;
+            let row = min(row_first + r, a.rows - 1u);
+            let block = a.blocks_base + expert * a.blocks_stride + row * (a.columns / 8u);
+            let word = blocks[block + k / 8u + tid % 4u];
+            let scale_at = a.scales_base + (expert * a.rows + row) * (a.columns / 32u) + k / 32u;
             let scale = half_scale(scales[scale_at / 4u], scale_at);
             let to = r * 33u + tid % 4u * 8u;
             let one = first_four(word) * scale;

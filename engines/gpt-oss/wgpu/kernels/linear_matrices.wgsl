@@ -1,4 +1,4 @@
-// linear_tile for adapters with cooperative matrices: see matrices.wgsl. Everything but the multiplication is as there.
+// linear_tile for adapters with cooperative matrices, which matrices.wgsl multiplies.
 
 struct Arguments {
     rows: u32,
@@ -19,6 +19,27 @@ struct Arguments {
 @group(0) @binding(3) var<storage, read_write> out: array<f32>;
 var<immediate> a: Arguments;
 
+// The first row and token.
+struct Tile {
+    row: u32,
+    token: u32,
+}
+
+fn put(tile: Tile, tid: u32, k: u32) {
+    for (var i = tid; i < 1024u; i += THREADS) {
+        let r = i / 16u;
+        let c = i % 16u;
+        let word = weight[a.weight_base + min(tile.row + r, a.rows - 1u) * (a.columns / 2u) + k / 2u + c];
+        weights[r * STRIDE + 2u * c] = narrow(low(word));
+        weights[r * STRIDE + 2u * c + 1u] = narrow(high(word));
+    }
+    for (var i = tid; i < 1024u; i += THREADS) {
+        let m = i / 32u;
+        let c = i % 32u;
+        put_input(m * STRIDE + c, t[min(tile.token + m, a.tokens - 1u) * a.columns + k + c]);
+    }
+}
+
 // A workgroup for each 64 rows (x) and 32 tokens (y).
 @compute @workgroup_size(THREADS)
 fn linear_tile(
@@ -26,59 +47,11 @@ fn linear_tile(
     @builtin(local_invocation_index) tid: u32,
     @builtin(subgroup_id) subgroup: u32
 ) {
-    let row_first = group.x * 64u;
-    let token_first = group.y * 32u;
-    let here = place(subgroup);
+    let tile = Tile(group.x * ROWS, group.y * 32u);
+    multiply(tile, tid, subgroup);
     for (var i = tid; i < 32u * ROWS; i += THREADS) {
-        results[i] = 0.0;
-    }
-    workgroupBarrier();
-    // Matrices side by side: four of 8 rows, or one of 16.
-    var sum0 = coopLoad<Sum>(&results[here.to % (32u * ROWS)], ROWS);
-    var sum1 = sum0;
-    var sum2 = sum0;
-    var sum3 = sum0;
-    for (var k = 0u; k < a.columns; k += DEPTH) {
-        for (var i = tid; i < 1024u; i += THREADS) {
-            let r = i / 16u;
-            let c = i % 16u;
-            let word = weight[a.weight_base + min(row_first + r, a.rows - 1u) * (a.columns / 2u) + k / 2u + c];
-            weights[r * STRIDE + 2u * c] = narrow(low(word));
-            weights[r * STRIDE + 2u * c + 1u] = narrow(high(word));
-        }
-        for (var i = tid; i < 1024u; i += THREADS) {
-            let m = i / 32u;
-            let c = i % 32u;
-            put_input(m * STRIDE + c, t[min(token_first + m, a.tokens - 1u) * a.columns + k + c]);
-        }
-        workgroupBarrier();
-        for (var c = 0u; c < DEPTH; c += SIZE) {
-            let left = coopLoadT<Left>(&weights[here.left + c], STRIDE);
-            sum0 = coopMultiplyAdd(left, coopLoad<Right>(&inputs[here.right + c], STRIDE), sum0);
-            sum0 = coopMultiplyAdd(left, coopLoad<Right>(&rests[here.right + c], STRIDE), sum0);
-            if EACH > 1u {
-                sum1 = coopMultiplyAdd(left, coopLoad<Right>(&inputs[here.right + SIZE * STRIDE + c], STRIDE), sum1);
-                sum1 = coopMultiplyAdd(left, coopLoad<Right>(&rests[here.right + SIZE * STRIDE + c], STRIDE), sum1);
-                sum2 = coopMultiplyAdd(left, coopLoad<Right>(&inputs[here.right + 2u * SIZE * STRIDE + c], STRIDE), sum2);
-                sum2 = coopMultiplyAdd(left, coopLoad<Right>(&rests[here.right + 2u * SIZE * STRIDE + c], STRIDE), sum2);
-                sum3 = coopMultiplyAdd(left, coopLoad<Right>(&inputs[here.right + 3u * SIZE * STRIDE + c], STRIDE), sum3);
-                sum3 = coopMultiplyAdd(left, coopLoad<Right>(&rests[here.right + 3u * SIZE * STRIDE + c], STRIDE), sum3);
-            }
-        }
-        workgroupBarrier();
-    }
-    // All matrices of subgroups beyond the eighth go to one place, where nobody looks.
-    let apart = select(SIZE * ROWS, 0u, here.to == 32u * ROWS);
-    coopStore(sum0, &results[here.to], ROWS);
-    if EACH > 1u {
-        coopStore(sum1, &results[here.to + apart], ROWS);
-        coopStore(sum2, &results[here.to + 2u * apart], ROWS);
-        coopStore(sum3, &results[here.to + 3u * apart], ROWS);
-    }
-    workgroupBarrier();
-    for (var i = tid; i < 32u * ROWS; i += THREADS) {
-        let row = row_first + i % ROWS;
-        let token = token_first + i / ROWS;
+        let row = tile.row + i % ROWS;
+        let token = tile.token + i / ROWS;
         if row < a.rows && token < a.tokens {
             let at = token * a.out_rows + a.first + row;
             var sum = results[i];

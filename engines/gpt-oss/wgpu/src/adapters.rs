@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use engine_sdk::cards;
 
 use crate::device::DeviceError;
+use crate::registered::{self, Shown};
 use crate::shaders::Form;
 
 /// Storage buffers that a kernel binds, at most: those of `experts_tile`.
@@ -86,8 +87,11 @@ pub struct Adapter {
     /// Bytes of a buffer of weights at most: those of one tensor are in several where they are more. Whoever opens it may ask for
     /// less.
     pub weights_max: u64,
-    /// Bytes that may be taken of it; none: as many as it gives.
+    /// Bytes that may be taken of it: what Metal recommends; none: as many as it gives. Whoever opens it may ask for less.
     pub memory_max: Option<u64>,
+    /// Whether weights are read where their file is mapped: on Metal. Elsewhere a copy of their pages stands in for them, which is
+    /// twice the memory: for tests of what is bound where.
+    pub in_place: bool,
     /// Threads that run in step: smallest and largest number.
     pub subgroup: (u32, u32),
     pub has_f16: bool,
@@ -97,8 +101,8 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// All there are, in the order in which they are to be offered: by [`Api`], then as they are numbered: Vulkan's on Linux as
-    /// the node numbers cards, hardware before software, as the system names them. Allocates nothing on them.
+    /// All there are, in the order in which they are to be offered: by [`Api`], then as they are numbered: as the node numbers
+    /// cards, hardware before software. Allocates nothing on them.
     pub fn all() -> Vec<Adapter> {
         // Drivers are loaded once, which takes long; adapters are listed anew.
         static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
@@ -119,14 +123,24 @@ impl Adapter {
             .collect();
         adapters.sort_by_key(|(api, is_software, _)| (*api, *is_software));
         let there = if cfg!(target_os = "linux") { cards::cards(Path::new("/")) } else { Vec::new() };
+        let registered = registered::cards();
         let mut all = Vec::new();
         for api in Api::ALL {
             let (of_api, others) = adapters.into_iter().partition(|(of, ..)| *of == api);
             adapters = others;
-            let addresses: Vec<String> =
-                of_api.iter().map(|(.., adapter)| adapter.get_info().device_pci_bus_id).collect();
-            let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
-            let numbers = cards::of(if api == Api::Vulkan { &there } else { &[] }, &addresses);
+            let infos: Vec<wgpu::AdapterInfo> =
+                of_api.iter().map(|(.., adapter)| adapter.get_info()).collect();
+            let numbers = if cfg!(windows) {
+                let shown = of_api.iter().zip(&infos).map(|((_, is_software, _), info)| Shown {
+                    kind: (info.vendor, info.device),
+                    name: &info.name,
+                    is_software: *is_software,
+                });
+                registered::numbers(&registered, &shown.collect::<Vec<_>>())
+            } else {
+                let addresses: Vec<&str> = infos.iter().map(|info| info.device_pci_bus_id.as_str()).collect();
+                cards::of(if api == Api::Vulkan { &there } else { &[] }, &addresses)
+            };
             let mut numbered: Vec<_> = numbers.into_iter().zip(of_api).collect();
             numbered.sort_by_key(|(number, _)| *number);
             all.extend(numbered.into_iter().map(|(number, (_, is_software, adapter))| {
@@ -152,7 +166,8 @@ impl Adapter {
             buffer_max: limits.max_buffer_size,
             binding_max: limits.max_storage_buffer_binding_size,
             weights_max: u64::MAX,
-            memory_max: None,
+            memory_max: memory_max(&adapter),
+            in_place: api == Api::Metal,
             subgroup: (info.subgroup_min_size, info.subgroup_max_size),
             form: form(
                 api,
@@ -188,6 +203,16 @@ impl Adapter {
             }
         }
     }
+}
+
+/// What the system recommends to take of an adapter at most, where it says so: Metal.
+fn memory_max(adapter: &wgpu::Adapter) -> Option<u64> {
+    #[cfg(target_os = "macos")]
+    return crate::metal::working_set_bytes(adapter);
+    #[cfg(not(target_os = "macos"))]
+    let _ = adapter;
+    #[cfg(not(target_os = "macos"))]
+    None
 }
 
 /// What a device is asked for, besides limits.

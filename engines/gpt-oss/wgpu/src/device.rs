@@ -1,17 +1,19 @@
 //! A device: memory, kernels by name, and rows of launches that run as one compute pass.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::adapters::{self, Adapter};
 use crate::experimental;
+use crate::pages::{Lying, Pages};
 use crate::shaders::{self, Form, Shape};
 
 /// Every binding begins at a multiple of this, whatever the adapter would allow.
 pub const BINDING_ALIGNMENT: u64 = 256;
-/// Bytes of one upload: wgpu keeps them in memory of its own until the device has them.
-const UPLOAD_BYTES: usize = 32 << 20;
+/// Bytes that are on their way to the device at most: wgpu keeps them in memory of its own until it has them.
+pub const STAGING_BYTES_MAX: usize = 32 << 20;
 /// Sizes of buffers are multiples of this.
 const WORD_BYTES: u64 = 4;
 
@@ -89,6 +91,8 @@ pub struct Gpu {
     pipelines: HashMap<&'static str, wgpu::ComputePipeline>,
     memory: Vec<wgpu::Buffer>,
     used: u64,
+    /// Bytes that were uploaded since anything was waited for.
+    staged: usize,
     /// What kernels were given before is given again.
     groups: HashMap<(&'static str, Vec<Slice>), wgpu::BindGroup>,
     /// What was launched at each place of a pass before: mostly the same again, which is then not looked up.
@@ -99,6 +103,8 @@ pub struct Gpu {
     trouble: Arc<Mutex<Option<DeviceError>>>,
     /// What was read back into before.
     spare: Vec<wgpu::Buffer>,
+    /// Pages of weights that are a buffer, or have one like it.
+    pages: Vec<(Pages, Memory)>,
     /// Weights that are read where they are mapped: freed behind everything above.
     #[cfg(target_os = "macos")]
     kept: Option<crate::model::KeptWeights>,
@@ -112,6 +118,10 @@ struct Bound {
     pipeline: wgpu::ComputePipeline,
     group: wgpu::BindGroup,
 }
+
+/// Launches that are on their way.
+#[derive(Debug)]
+pub(crate) struct Running(wgpu::SubmissionIndex);
 
 /// Words that are on their way back from the device.
 #[derive(Debug)]
@@ -154,11 +164,6 @@ impl Gpu {
         };
         let (device, queue) = pollster::block_on(adapter.adapter.request_device(&descriptor))
             .map_err(|error| failed("opening", chain(&error)))?;
-        #[cfg(target_os = "macos")]
-        let adapter = {
-            let working_set = crate::metal::working_set_bytes(&device);
-            Adapter { memory_max: adapter.memory_max.into_iter().chain(working_set).min(), ..adapter }
-        };
         let trouble = Arc::new(Mutex::new(None));
         let said = Arc::clone(&trouble);
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
@@ -202,17 +207,37 @@ impl Gpu {
             pipelines,
             memory: Vec::new(),
             used: 0,
+            staged: 0,
             groups: HashMap::new(),
             places: Vec::new(),
             submitting: Duration::ZERO,
             trouble,
             spare: Vec::new(),
+            pages: Vec::new(),
             #[cfg(target_os = "macos")]
             kept: None,
         })
     }
 
-    /// Pages as a buffer of so many bytes of weights, which are kept. None where the system refuses.
+    /// The buffer of pages that has these addresses already, and where they begin in it. So many bytes of it are new weights.
+    ///
+    /// # Errors
+    /// More than may be taken of this device.
+    pub(crate) fn holds(
+        &mut self,
+        range: &Range<usize>,
+        bytes: u64,
+        what: &str,
+    ) -> Result<Option<(Memory, u64)>, DeviceError> {
+        let held = self.pages.iter().find_map(|(pages, memory)| Some((*memory, pages.offset(range)? as u64)));
+        if held.is_some() {
+            self.has_room(what, bytes)?;
+            self.used += bytes;
+        }
+        Ok(held)
+    }
+
+    /// Pages as a buffer, with weights that are kept, and where those begin in it. None where the system refuses.
     ///
     /// # Errors
     /// More than may be taken of this device.
@@ -224,19 +249,43 @@ impl Gpu {
     pub(crate) unsafe fn wrap(
         &mut self,
         what: &str,
-        pages: crate::pages::Pages,
-        bytes: u64,
+        pages: Pages,
+        lying: &Lying,
         weights: &crate::model::KeptWeights,
-    ) -> Result<Option<Memory>, DeviceError> {
-        self.has_room(what, bytes)?;
+    ) -> Result<Option<(Memory, u64)>, DeviceError> {
+        self.has_room(what, lying.bytes as u64)?;
         // SAFETY: as the caller promises; `kept` is freed behind the device, and dropping this waits for what runs.
         let Some(buffer) = (unsafe { crate::metal::wrap(&self.device, what, pages) }) else {
             return Ok(None);
         };
-        self.kept = Some(std::sync::Arc::clone(weights));
+        self.kept = Some(Arc::clone(weights));
+        Ok(Some(self.add_pages(buffer, pages, lying)))
+    }
+
+    /// A buffer of zeros that is like the pages, and where the weights begin in it.
+    ///
+    /// # Errors
+    /// As [`Gpu::allocate`].
+    #[cfg(not(target_os = "macos"))]
+    pub(crate) fn stand_in(
+        &mut self,
+        what: &str,
+        pages: Pages,
+        lying: &Lying,
+    ) -> Result<(Memory, u64), DeviceError> {
+        self.has_room(what, lying.bytes as u64)?;
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
+        let buffer = self.create(what, pages.bytes as u64, usage)?;
+        Ok(self.add_pages(buffer, pages, lying))
+    }
+
+    fn add_pages(&mut self, buffer: wgpu::Buffer, pages: Pages, lying: &Lying) -> (Memory, u64) {
         self.memory.push(buffer);
-        self.used += bytes;
-        Ok(Some(Memory { number: self.memory.len() - 1, bytes: pages.bytes as u64 }))
+        // What else is in these pages is no weight, or is counted when it is asked for.
+        self.used += lying.bytes as u64;
+        let memory = Memory { number: self.memory.len() - 1, bytes: pages.bytes as u64 };
+        self.pages.push((pages, memory));
+        (memory, (lying.range.start - pages.address) as u64)
     }
 
     fn has_room(&self, what: &str, bytes: u64) -> Result<(), DeviceError> {
@@ -268,6 +317,11 @@ impl Gpu {
     /// Bytes that were allocated.
     pub fn used(&self) -> u64 {
         self.used
+    }
+
+    /// Bytes that the driver was asked for now, staging included, where wgpu counts them.
+    pub fn driver_bytes(&self) -> Option<u64> {
+        self.device.generate_allocator_report().map(|report| report.total_allocated_bytes)
     }
 
     /// Buffers that they are in.
@@ -315,8 +369,8 @@ impl Gpu {
         }
     }
 
-    /// Copies `bytes` to the device, behind what was launched before. Many bytes go in pieces, each of which is waited
-    /// for, so that they are not twice in memory.
+    /// Copies `bytes` to the device, behind what was launched before. What is on its way is waited for before it is more than
+    /// [`STAGING_BYTES_MAX`], in one call or in many, so that weights are not twice in memory.
     ///
     /// # Errors
     /// The device has failed.
@@ -327,8 +381,14 @@ impl Gpu {
         assert!(offset.is_multiple_of(WORD_BYTES), "an upload to a broken word");
         assert!(offset + bytes.len() as u64 <= to.bytes, "an upload behind the end of a buffer");
         let begun = Instant::now();
-        for (n, piece) in bytes.chunks(UPLOAD_BYTES).enumerate() {
-            let at = offset + (n * UPLOAD_BYTES) as u64;
+        for (n, piece) in bytes.chunks(STAGING_BYTES_MAX).enumerate() {
+            if self.staged + piece.len() > STAGING_BYTES_MAX {
+                self.queue.submit([]);
+                self.wait()?;
+                self.staged = 0;
+            }
+            self.staged += piece.len();
+            let at = offset + (n * STAGING_BYTES_MAX) as u64;
             let whole = piece.len() / 4 * 4;
             let buffer = &self.memory[to.number];
             self.queue.write_buffer(buffer, at, &piece[..whole]);
@@ -336,10 +396,6 @@ impl Gpu {
                 let mut word = [0; 4];
                 word[..piece.len() - whole].copy_from_slice(&piece[whole..]);
                 self.queue.write_buffer(buffer, at + whole as u64, &word);
-            }
-            if piece.len() == UPLOAD_BYTES {
-                self.queue.submit([]);
-                self.wait()?;
             }
         }
         self.submitting += begun.elapsed();
@@ -354,9 +410,25 @@ impl Gpu {
     /// # Panics
     /// For a kernel that there is not.
     pub fn run(&mut self, launches: &[Launch]) -> Result<(), DeviceError> {
+        self.begin(launches).map(drop)
+    }
+
+    /// As [`Gpu::run`], for who waits for it later.
+    ///
+    /// # Errors
+    /// As `run`.
+    pub(crate) fn begin(&mut self, launches: &[Launch]) -> Result<Running, DeviceError> {
         let encoder = self.encode(launches)?;
-        let _ = self.submit(encoder);
-        self.check()
+        let submitted = self.submit(encoder);
+        self.check().map(|()| Running(submitted))
+    }
+
+    /// Waits for launches, and for none behind them.
+    ///
+    /// # Errors
+    /// Something of them has failed.
+    pub(crate) fn wait_until(&self, running: Running) -> Result<(), DeviceError> {
+        self.wait_for(wgpu::PollType::Wait { submission_index: Some(running.0), timeout: None })
     }
 
     /// What the processor took to hand work to the driver, since the device was opened.
@@ -475,6 +547,8 @@ impl Gpu {
     pub(crate) fn read(&mut self, reading: Reading) -> Result<Vec<u32>, DeviceError> {
         let Reading { buffer, words, submitted, mapped } = reading;
         self.wait_for(wgpu::PollType::Wait { submission_index: Some(submitted), timeout: None })?;
+        // But for the few words of a step that was launched since.
+        self.staged = 0;
         let failed = |cause: String| DeviceError::Failed { operation: "reading back".to_owned(), cause };
         match mapped.try_recv() {
             Ok(Ok(())) => {}

@@ -1,6 +1,6 @@
 //! gpt-oss on Metal, Vulkan and Direct3D 12: one host in Rust on wgpu, and kernels in WGSL.
 //!
-//! Reading order: [`adapters`] (what there is, and `numbers`), [`device`] (memory and launches), [`shaders`] (the kernels' text), [`ops`]
+//! Reading order: [`adapters`] (what there is, with `registered`), [`device`] (memory and launches), [`shaders`] (the kernels' text), [`ops`]
 //! (what each kernel computes, and a check of it), [`plan`] (what lies where), [`step`] (what a step tells the kernels),
 //! [`model`] (the forward pass), [`measure`] (how fast each kernel is).
 //!
@@ -18,9 +18,9 @@ pub mod measure;
 mod metal;
 pub mod model;
 pub mod ops;
-#[cfg(any(target_os = "macos", test))]
 mod pages;
 pub mod plan;
+mod registered;
 pub mod shaders;
 mod step;
 pub mod testing;

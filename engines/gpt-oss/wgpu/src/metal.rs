@@ -7,9 +7,6 @@ use objc2_metal::{MTLDevice, MTLResourceOptions};
 
 use crate::pages::Pages;
 
-/// Bytes of a page: Apple silicon has 16 KiB everywhere, and Intel's processors 4.
-pub(crate) const PAGE_BYTES: usize = if cfg!(target_arch = "aarch64") { 16 << 10 } else { 4 << 10 };
-
 /// Pages of this process as a buffer that kernels read. None where the system refuses, and where a GPU has memory of its own: it
 /// would read them across a bus.
 ///
@@ -46,8 +43,8 @@ pub(crate) unsafe fn wrap(device: &wgpu::Device, what: &str, pages: Pages) -> Op
 }
 
 /// Bytes that Metal recommends to use at most: beyond that the system is short of memory. None where it does not say.
-pub(crate) fn working_set_bytes(device: &wgpu::Device) -> Option<u64> {
-    // SAFETY: the device is only asked.
-    let metal = unsafe { device.as_hal::<wgpu::hal::api::Metal>() }?;
+pub(crate) fn working_set_bytes(adapter: &wgpu::Adapter) -> Option<u64> {
+    // SAFETY: the adapter is only asked.
+    let metal = unsafe { adapter.as_hal::<wgpu::hal::api::Metal>() }?;
     Some(metal.raw_device().recommendedMaxWorkingSetSize()).filter(|bytes| *bytes > 0)
 }

@@ -1,8 +1,7 @@
 //! The forward pass over rows of several sequences.
 
 mod load;
-#[cfg(target_os = "macos")]
-#[expect(unsafe_code, reason = "buffers that are not wgpu's own")]
+#[cfg_attr(target_os = "macos", expect(unsafe_code, reason = "buffers that are not wgpu's own"))]
 mod mapped;
 
 use std::collections::VecDeque;
@@ -14,7 +13,7 @@ use engine_sdk::{Choice, Draw, Status};
 use gpt_oss_model::rope::Rotation;
 use gpt_oss_model::{GptOssConfig, Weights};
 
-use crate::device::{DeviceError, Gpu, Launch, Memory, Reading};
+use crate::device::{DeviceError, Gpu, Launch, Memory, Reading, Running};
 use crate::ops::attention::AttentionOf;
 use crate::ops::embed::Embed;
 use crate::ops::experts::{ExpertMatrix, Experts};
@@ -137,9 +136,9 @@ impl WgpuModel {
     /// Runs the tokens of all spans through the model, stores their keys and values, and writes the logits of the spans
     /// that want them, in order, to `logits`: (wanting spans, vocabulary).
     ///
-    /// A step in which every span has one token is one compute pass. Where prompts are read each layer is one, which is
-    /// waited for before `each_layer(done, total)`: a driver ends what takes seconds. With an error from it the pass ends
-    /// there.
+    /// A step in which every span has one token is one compute pass. Where prompts are read each layer is one: a driver ends what
+    /// takes seconds. Before `each_layer(begun, total)` all layers but the last that was begun are waited for. With an error from
+    /// it the pass ends there.
     ///
     /// # Errors
     /// [`LoadError::Stopped`]: the tokens' own places then hold garbage. [`LoadError::Device`]: nothing can be computed any
@@ -247,13 +246,17 @@ impl WgpuModel {
             _ => {
                 launches.clear();
                 launches.extend(self.embed(&step));
+                let mut running: Option<Running> = None;
                 for layer in 0..self.layers.len() {
                     let before = if reads_prompts && layer > 0 { launches.len() } else { 0 };
                     self.layer(&step, layer, &mut launches);
                     if reads_prompts {
-                        self.gpu.run(&launches[before..])?;
+                        // Encoded while the layer before runs, which is then waited for: at most two are on their way.
+                        let next = self.gpu.begin(&launches[before..])?;
                         encoding += begun.elapsed();
-                        self.gpu.wait()?;
+                        if let Some(earlier) = running.replace(next) {
+                            self.gpu.wait_until(earlier)?;
+                        }
                         each_layer(layer as u64 + 1, total).map_err(LoadError::Stopped)?;
                         begun = Instant::now();
                     }
@@ -380,17 +383,14 @@ impl WgpuModel {
         let logits = work.router_logits.whole();
         launches.push(Route { logits, numbers, weights: chosen_weights, experts, chosen, tokens }.launch());
         let matrix = |[blocks, scales, bias]: [&Weight; 3], rows: usize, columns: usize| {
-            let pieces = blocks.pieces.iter().zip(&scales.pieces).zip(&bias.pieces);
-            let one = |((blocks, scales), bias): ((&Piece, &Piece), &Piece)| ExpertMatrix {
-                first: blocks.rows.start,
-                experts: blocks.rows.len(),
-                blocks: blocks.tensor,
-                scales: scales.tensor,
-                bias: bias.tensor,
-                rows,
-                columns,
+            let one = |experts: Range<usize>| {
+                let first = experts.start;
+                let (tensor, blocks_stride) = blocks.from(first);
+                let (scales, bias) = (scales.from(first).0, bias.from(first).0);
+                let experts = experts.len();
+                ExpertMatrix { first, experts, blocks: tensor, blocks_stride, scales, bias, rows, columns }
             };
-            pieces.map(one).collect()
+            Weight::cuts(&[blocks, scales, bias]).into_iter().map(one).collect()
         };
         let LayerWeights { up_blocks, up_scales, up_bias, down_blocks, down_scales, down_bias, .. } = weights;
         let experts = Experts {
@@ -452,9 +452,9 @@ fn linears(
     bias: Option<&Weight>,
     linear: impl Fn(Tensor, Option<Tensor>, &Range<usize>) -> Linear,
 ) -> impl Iterator<Item = Launch> {
-    let of = move |(n, piece): (usize, &Piece)| {
-        let bias = bias.map(|bias| bias.pieces[n].tensor);
-        linear(piece.tensor, bias, &piece.rows).launch()
+    let all: Vec<&Weight> = [weight].into_iter().chain(bias).collect();
+    let of = move |rows: Range<usize>| {
+        linear(weight.from(rows.start).0, bias.map(|bias| bias.from(rows.start).0), &rows).launch()
     };
-    weight.pieces.iter().enumerate().map(of)
+    Weight::cuts(&all).into_iter().map(of)
 }

@@ -101,6 +101,12 @@ impl Tensor {
         Tensor { slice, base }
     }
 
+    /// The same from so many bytes, a multiple of four, on.
+    fn behind(self, bytes: u64) -> Tensor {
+        let base = u64::from(self.base) + bytes;
+        Tensor { slice: self.slice, base: u32::try_from(base).expect("kernels count bytes below 2^32") }
+    }
+
     fn base_words(self) -> u32 {
         self.base / 4
     }
@@ -123,6 +129,8 @@ pub(crate) struct Piece {
     pub(crate) rows: Range<usize>,
     pub(crate) memory: Memory,
     pub(crate) tensor: Tensor,
+    /// Bytes from one row to the next: more than a row has where something lies between them.
+    pub(crate) row_stride: u64,
 }
 
 impl Weight {
@@ -138,8 +146,22 @@ impl Weight {
         panic!("a tensor has more bytes than there is room for");
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.memory.bytes).sum()
+    /// The rows of each launch that reads several tensors: none of them has a cut within.
+    pub(crate) fn cuts(of: &[&Weight]) -> Vec<Range<usize>> {
+        let mut ends: Vec<usize> = of.iter().flat_map(|weight| &weight.pieces).map(|p| p.rows.end).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        let begins = [0].into_iter().chain(ends.iter().copied());
+        begins.zip(&ends).map(|(begin, end)| begin..*end).collect()
+    }
+
+    /// The tensor from a row on, up to the next cut, and the bytes from one row to the next.
+    ///
+    /// # Panics
+    /// When it has no such row.
+    pub(crate) fn from(&self, row: usize) -> (Tensor, usize) {
+        let piece = self.pieces.iter().find(|piece| piece.rows.contains(&row)).expect("a row of this tensor");
+        (piece.tensor.behind((row - piece.rows.start) as u64 * piece.row_stride), piece.row_stride as usize)
     }
 
     /// Of one that is never cut.

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use engine_sdk::{Draw, History, Sampling};
 use gpt_oss_model::{GptOssConfig, Oracle, Store};
+use gpt_oss_wgpu::device::STAGING_BYTES_MAX;
+use gpt_oss_wgpu::shaders::{Form, Shape};
 use gpt_oss_wgpu::{
-    Adapter, BLOCK_TOKENS, Bounds, DeviceError, KeptWeights, KvGroups, LoadError, Needs, Span, Table,
-    Verdict, WgpuModel, measure, shaders::Form,
+    Adapter, BLOCK_TOKENS, Bounds, DeviceError, Gpu, KeptWeights, KvGroups, LoadError, Needs, Span, Table,
+    Verdict, WgpuModel, measure,
 };
 use serde::Deserialize;
 
@@ -36,11 +38,14 @@ fn open(dir: &Path) -> Arc<Store<Vec<u8>>> {
 }
 
 fn adapter() -> Option<Adapter> {
-    let adapter = Adapter::all().into_iter().find(|a| !matches!(a.verdict, Verdict::Unusable(_)));
-    if adapter.is_none() {
+    let Some(mut adapter) = Adapter::all().into_iter().find(|a| !matches!(a.verdict, Verdict::Unusable(_)))
+    else {
         println!("skipped: no adapter (Mesa's lavapipe is installed by `cargo xtask test`)");
-    }
-    adapter
+        return None;
+    };
+    // Weights of these tests are in memory of the process, which Metal is not to wrap.
+    adapter.in_place = false;
+    Some(adapter)
 }
 
 /// A model, and sequences that have all their blocks from the beginning.
@@ -311,21 +316,104 @@ fn a_model_that_is_too_large_for_a_buffer_is_refused_with_both_numbers() {
     assert!(load(adapter, &store, bounds).is_ok(), "it has room");
 }
 
+fn open_metal(shape: &str) -> Arc<Store<Vec<u8>>> {
+    let dir = fixture(shape);
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.bin");
+    gpt_oss_synth::convert_metal(&dir, &path).unwrap();
+    let bytes = std::fs::read(path).unwrap();
+    Arc::new(Store::open_metal("model.metal.bin", bytes, |name: &str| std::fs::read(dir.join(name))).unwrap())
+}
+
+/// What Metal binds where files are mapped, with a copy of the pages in their place: every number is what it is uploaded. The
+/// experts' blocks of a `model.bin` lie apart, up and down of a layer in one buffer.
+#[test]
+fn weights_that_stay_in_their_pages_compute_what_uploaded_ones_do() {
+    if cfg!(target_os = "macos") {
+        return println!(
+            "skipped: a Mac wraps the pages, which have to be a file's; the self-test loads such"
+        );
+    }
+    let (prompt, token) = ([5, 900, 17, 33, 2, 711], [42]);
+    for (form, store) in [("safetensors", open(&fixture("tiny"))), ("model.bin", open_metal("tiny"))] {
+        let bounds = bounds(store.config(), 1, 10);
+        let run = |in_place: bool, weights_max: u64| {
+            let mut adapter = adapter()?;
+            (adapter.in_place, adapter.weights_max) = (in_place, weights_max);
+            let mut bed = Bed::with(load(adapter, &store, bounds).unwrap(), 1, 10);
+            let logits = [bed.forward(&[(0, &prompt, true)]), bed.forward(&[(0, &token, true)])];
+            let gpu = bed.model.gpu();
+            Some((logits, gpu.used(), gpu.buffers(), bed.model.dispatches()))
+        };
+        let Some(uploaded) = run(false, u64::MAX) else { return };
+        let in_place = run(true, u64::MAX).unwrap();
+        assert_eq!(uploaded.0, in_place.0, "{form}");
+        assert_eq!(uploaded.1, in_place.1, "{form}: as many bytes of weights, each counted once");
+        let layers = store.config().layers.len();
+        match form {
+            // Queries, keys and values are three matrices.
+            "safetensors" => assert_eq!(in_place.3, uploaded.3 + 2 * layers),
+            // The same launches, and two tensors of each layer are one buffer; small ones in the same pages are, too.
+            _ => assert!(in_place.3 == uploaded.3 && in_place.2 <= uploaded.2 - layers, "{}", in_place.2),
+        }
+        // What lies in one piece in its file, beside what is uploaded in as many as can be.
+        let both = run(true, 1 << 12).unwrap();
+        assert_eq!(uploaded.0, both.0, "{form}");
+        assert!(form == "safetensors" || both.3 > in_place.3, "{form}: {} launches", both.3);
+    }
+}
+
+/// Parts of a `model.bin` are smaller than what is on its way at most, and are many.
+#[test]
+fn many_uploads_are_no_more_on_their_way_than_one_may_be() {
+    const PART: usize = STAGING_BYTES_MAX / 4;
+    const PARTS: usize = 12;
+    // Of the driver's: blocks that it hands out whole.
+    const SLACK: u64 = 8 << 20;
+    let Some(adapter) = adapter() else { return };
+    let mut gpu = Gpu::open(adapter, Shape { head_dim: 64, group: 8 }).unwrap();
+    let to = gpu.allocate("a test", (PART * PARTS) as u64).unwrap();
+    let Some(before) = gpu.driver_bytes() else {
+        println!("skipped: wgpu does not count memory of this interface");
+        return;
+    };
+    assert!(before >= (PART * PARTS) as u64, "{before}");
+    let part: Vec<u8> = (0..PART).map(|i| i as u8).collect();
+    let mut most = 0;
+    for n in 0..PARTS {
+        gpu.upload(to, (n * PART) as u64, &part).unwrap();
+        most = most.max(gpu.driver_bytes().unwrap() - before);
+    }
+    println!("{most} bytes of staging at most, of {}", PART * PARTS);
+    assert!(most >= PART as u64 && most <= STAGING_BYTES_MAX as u64 + SLACK, "{most}");
+    let last = gpu.download(to, (PARTS * PART - 8) / 4, 2).unwrap();
+    assert_eq!(
+        last,
+        [u32::from_le_bytes([0xf8, 0xf9, 0xfa, 0xfb]), u32::from_le_bytes([0xfc, 0xfd, 0xfe, 0xff])]
+    );
+}
+
 /// Every tensor of rows is cut as often as it can be, and every number is what it was.
 #[test]
 fn a_model_in_pieces_computes_what_it_does_whole() {
-    let dir = fixture("nano");
+    // The demo model's largest tensors in a dozen pieces, its experts one by one.
+    for (dir, weights_max) in [(fixture("nano"), 1 << 12), (root().join("assets/demo-model"), 1 << 16)] {
+        in_pieces(&dir, weights_max);
+    }
+}
+
+fn in_pieces(dir: &Path, weights_max: u64) {
     let (prompt, token) = ([5, 900, 17, 33, 2, 711], [42]);
     let run = |mut bed: Bed| {
         let logits = bed.forward(&[(0, &prompt, true)]);
         let buffers = bed.model.gpu().buffers();
         ([logits, bed.forward(&[(0, &token, true)])], bed.model.dispatches(), bed.model.gpu().used(), buffers)
     };
-    let Some(whole) = Bed::load(&dir, 1, 10).map(run) else { return };
-    let store = open(&dir);
+    let Some(whole) = Bed::load(dir, 1, 10).map(run) else { return };
+    let store = open(dir);
     let bounds = bounds(store.config(), 1, 10);
     let mut limited = adapter().unwrap();
-    limited.weights_max = 1 << 12;
+    limited.weights_max = weights_max;
     let pieces = run(Bed::with(load(limited, &store, bounds).unwrap(), 1, 10));
     assert_eq!(whole.0, pieces.0);
     assert_eq!(whole.2, pieces.2, "as many bytes");

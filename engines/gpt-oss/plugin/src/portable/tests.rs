@@ -33,6 +33,45 @@ fn what_is_chosen_fits_what_is_granted() {
     assert!(Needs::of(&config, less).total() <= granted);
 }
 
+/// On Macs, whose GPU has the memory of the machine.
+#[test]
+fn blocks_are_chosen_within_what_the_system_recommends() {
+    let grant = |bytes| [DeviceBytes { device: "metal:0".into(), bytes }];
+    assert_eq!(most(&[], "metal:0", None), u64::MAX);
+    assert_eq!(most(&grant(7), "metal:0", None), 7);
+    assert_eq!(most(&grant(7), "metal:1", Some(5)), 5);
+    assert_eq!(most(&grant(7), "metal:0", Some(5)), 5);
+    assert_eq!(most(&grant(7), "metal:0", Some(9)), 7);
+    // Without a grant too: less is taken, in place of an allocation that is refused.
+    let (config, asked) = (config(), asked());
+    let whole = fit(&config, &asked, u64::MAX, u64::MAX).expect("there is room");
+    let recommended = Needs::of(&config, whole).total() - 1;
+    let less =
+        fit(&config, &asked, u64::MAX, most(&[], "metal:0", Some(recommended))).expect("there is room");
+    assert!(less.blocks < whole.blocks && Needs::of(&config, less).total() <= recommended);
+}
+
+/// Of 128 MiB, as software adapters have them: the host asks for what the estimate allows, and that has to load.
+#[test]
+fn the_longest_context_is_one_whose_keys_and_values_fit_a_buffer() {
+    const BUFFER: u64 = 128 << 20;
+    let config = config();
+    assert_eq!(context_max(&config, 128, u64::MAX), config.context_length_max);
+    let longest = context_max(&config, 128, BUFFER);
+    assert!(longest < config.context_length_max && longest > config.context_length_max / 2, "{longest}");
+    let of = |context: u32| {
+        let settings = Settings {
+            context_length: Some(context),
+            sequences_max: Some(4),
+            batch_tokens_max: Some(128),
+            ..Settings::default()
+        };
+        Asked::of(&config, &settings).and_then(|asked| fit(&config, &asked, BUFFER, u64::MAX))
+    };
+    assert!(of(longest).is_ok() && of(longest + BLOCK_TOKENS as u32).is_err());
+    assert_eq!(context_max(&config, 128, 1 << 16), config.context_length_max, "none fits");
+}
+
 #[test]
 fn what_does_not_fit_says_both_numbers() {
     let refused =

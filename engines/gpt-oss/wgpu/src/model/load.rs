@@ -8,7 +8,7 @@ use gpt_oss_model::rope::Rotation;
 
 use crate::adapters::Adapter;
 use crate::device::{DeviceError, Gpu, Memory};
-use crate::model::{Encoding, KeptWeights, WgpuModel};
+use crate::model::{Encoding, KeptWeights, WgpuModel, mapped};
 use crate::ops::{Piece, Tensor, Weight, check_matrices, sample};
 use crate::plan::{self, Bounds, EndWeights, Extent, KvGroups, LayerWeights, Needs, Workspace};
 use crate::shaders::{Form, Shape};
@@ -24,8 +24,9 @@ pub enum LoadError<E> {
 }
 
 impl WgpuModel {
-    /// On Metal the model keeps the weights and reads them where they are, as far as it can: their bytes have to lie in mapped
-    /// memory that nobody writes to. Elsewhere, and what cannot be read there, is uploaded.
+    /// With [`Adapter::in_place`], which is Metal's, the model keeps the weights and reads those of files where they are, as far
+    /// as it can: their bytes have to lie in mapped memory that nobody writes to. Otherwise, and what cannot be read there, is
+    /// uploaded.
     ///
     /// `known`: of each token of the vocabulary, whether the tokenizer has it. `progress` is called with the bytes that are on their way so far.
     ///
@@ -50,7 +51,8 @@ impl WgpuModel {
         let WgpuModel { gpu, layers, ends, .. } = &mut model;
         let mut put = |to: &Weight, tensors: Vec<String>| {
             if to.in_place {
-                done += to.bytes();
+                let parts = tensors.iter().flat_map(|tensor| weights.parts(tensor));
+                done += parts.map(|part| part.len() as u64).sum::<u64>();
                 return progress(done).map_err(LoadError::Stopped);
             }
             let mut at = 0;
@@ -108,18 +110,15 @@ impl WgpuModel {
             (0..groups.layers_a_group).map(|_| allocate(plan::KV, &layer_bytes)).collect();
         let kv = kv?;
         let mut allocate = |what: &'static str, layer: Option<usize>, extent: &Extent| {
-            #[cfg(target_os = "macos")]
-            if let Some(weights) = weights
-                && let Some(weight) =
-                    super::mapped::wrap(&mut gpu, weights, what, extent, &tensors(what, layer))?
-            {
-                return Ok(weight);
+            if let Some(weights) = weights.filter(|_| gpu.adapter().in_place) {
+                let (own, beside) = (tensors(what, layer), among(what, layer));
+                if let Some(weight) = mapped::in_place(&mut gpu, weights, what, extent, &own, &beside)? {
+                    return Ok(weight);
+                }
             }
-            #[cfg(not(target_os = "macos"))]
-            let _ = (weights, layer);
             let pieces = extent.pieces(limit.min(weights_max)).map(|rows| {
                 let memory = gpu.allocate(what, rows.len() as u64 * extent.row_bytes)?;
-                Ok(Piece { rows, memory, tensor: Tensor::whole(memory) })
+                Ok(Piece { rows, memory, tensor: Tensor::whole(memory), row_stride: extent.row_bytes })
             });
             pieces.collect::<Result<_, DeviceError>>().map(|pieces| Weight { pieces, in_place: false })
         };
@@ -172,6 +171,16 @@ fn tensors(field: &'static str, layer: Option<usize>) -> Vec<String> {
     };
     let full = |name: &&str| layer.map_or_else(|| (*name).to_owned(), |n| format!("model.layers.{n}.{name}"));
     names.iter().map(full).collect()
+}
+
+/// Tensors of a layer whose parts lie among those of this one, where they lie apart.
+fn among(field: &'static str, layer: Option<usize>) -> Vec<String> {
+    match field {
+        "up_blocks" | "down_blocks" => {
+            ["up_blocks", "down_blocks"].into_iter().flat_map(|field| tensors(field, layer)).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// The adapter, and without its matrices where they do not give what they have to.

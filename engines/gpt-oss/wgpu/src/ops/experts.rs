@@ -20,6 +20,8 @@ pub struct ExpertMatrix {
     pub first: usize,
     pub experts: usize,
     pub blocks: Tensor,
+    /// Bytes, a multiple of four, from the blocks of an expert to those of the next.
+    pub blocks_stride: usize,
     pub scales: Tensor,
     pub bias: Tensor,
     /// A multiple of 4.
@@ -130,6 +132,7 @@ impl Experts {
             self.alpha.to_bits(),
             word(matrix.first),
             word(matrix.experts),
+            word(matrix.blocks_stride / 4),
         ]
     }
 }
@@ -161,15 +164,24 @@ impl Stored {
         Stored { experts, blocks, scales, bias: bed.bf16s(experts * rows, 1.0), rows, columns }
     }
 
-    /// In two pieces, cut before the expert `cut`; in one where that is the first.
-    fn put(&self, bed: &mut Bed<'_>, cut: usize) -> Result<Vec<ExpertMatrix>, Failure> {
+    /// In two pieces, cut before the expert `cut`; in one where that is the first. `apart`: bytes between the blocks of experts.
+    fn put(&self, bed: &mut Bed<'_>, cut: usize, apart: usize) -> Result<Vec<ExpertMatrix>, Failure> {
         let one = self.rows * self.columns / 32;
+        let blocks_stride = one * 16 + apart;
+        // What lies between is no block of anything.
+        let spread = |blocks: &[u8]| {
+            blocks
+                .chunks(one * 16)
+                .flat_map(|expert| [expert, &vec![0x77; apart]].concat())
+                .collect::<Vec<u8>>()
+        };
         let pieces = [0..cut, cut..self.experts].into_iter().filter(|piece| !piece.is_empty());
         let put = |piece: Range<usize>| {
             Ok(ExpertMatrix {
                 first: piece.start,
                 experts: piece.len(),
-                blocks: bed.tensor(&self.blocks[piece.start * one * 16..piece.end * one * 16])?,
+                blocks: bed.tensor(&spread(&self.blocks[piece.start * one * 16..piece.end * one * 16]))?,
+                blocks_stride,
                 scales: bed.tensor(&self.scales[piece.start * one..piece.end * one])?,
                 bias: bed.tensor_bf16(&self.bias[piece.start * self.rows..piece.end * self.rows])?,
                 rows: self.rows,
@@ -210,8 +222,8 @@ fn check(
     let pairs = numbers.len();
     let (act, y) = (bed.room(pairs * width)?, bed.room(pairs * hidden)?);
     let experts_of = Experts {
-        up: up.put(&mut bed, experts / 3)?,
-        down: down.put(&mut bed, experts / 2)?,
+        up: up.put(&mut bed, experts / 3, size.of([0, 48, 0, 16]))?,
+        down: down.put(&mut bed, experts / 2, size.of([0, 0, 272, 16]))?,
         t: bed.put_f32(&t)?.whole(),
         numbers: bed.put(&numbers)?.whole(),
         weights: bed.room(pairs)?.whole(),
