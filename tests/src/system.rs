@@ -12,6 +12,9 @@ use crate::process::runs;
 use crate::reference::DATE;
 use crate::{Api, Process, until};
 
+/// Takes nodes that have no GPU.
+const ALLOW_CPU: &str = "--allow-cpu";
+
 pub struct System {
     pub api: Api,
     pub hub: FixtureHub,
@@ -41,7 +44,13 @@ impl System {
         system
     }
 
+    /// Hub and a router that takes nodes without a GPU.
     pub async fn without_node(repos: Vec<Repo>) -> System {
+        System::with_router(repos, &[ALLOW_CPU]).await
+    }
+
+    /// Hub and a router that is told these words besides what every test needs.
+    pub async fn with_router(repos: Vec<Repo>, words: &[&str]) -> System {
         // Built before anything waits: the engines that the node is to find, and the binary.
         for engine in ["echo", "fault", "gpt-oss"] {
             engine_testkit::build::engine_dir(engine);
@@ -57,7 +66,7 @@ impl System {
             url: String::new(),
             dir,
         };
-        system.start_router("127.0.0.1:0").await;
+        system.start_router_as("127.0.0.1:0", words).await;
         system
     }
 
@@ -75,17 +84,15 @@ impl System {
     }
 
     pub async fn start_router(&mut self, listen: &str) {
+        self.start_router_as(listen, &[ALLOW_CPU]).await;
+    }
+
+    async fn start_router_as(&mut self, listen: &str, words: &[&str]) {
         let mut command = self.command();
         command.arg("--json").arg("--data-dir").arg(self.router_data());
-        command.args([
-            "serve",
-            "--listen",
-            listen,
-            "--allow-cpu",
-            "--template-clock",
-            DATE,
-            "--exit-with-stdin",
-        ]);
+        command
+            .args(["serve", "--listen", listen, "--template-clock", DATE, "--exit-with-stdin"])
+            .args(words);
         let mut router = Process::start(command, self.dir.path(), "router");
         let line: Value = serde_json::from_str(&router.first_line().await).expect("the router says JSON");
         self.url = line["url"].as_str().expect("the router says its address").to_owned();
@@ -105,6 +112,12 @@ impl System {
 
     /// Starts a node of this name, its data in a folder of its own; does not wait for it.
     pub fn start_node_as(&mut self, spec: &NodeSpec) {
+        let command = self.node_command(spec);
+        self.nodes.insert(spec.name.clone(), Process::start(command, self.dir.path(), &spec.name));
+    }
+
+    /// What starts this node.
+    pub fn node_command(&self, spec: &NodeSpec) -> Command {
         let mut command = self.command();
         command.arg("--data-dir").arg(self.dir.path().join(&spec.name));
         command.args(["node", "--router", &self.url, "--exit-with-stdin", "--name", &spec.name]);
@@ -112,7 +125,7 @@ impl System {
         command.arg("--join-secret-file").arg(self.router_data().join("join-secret"));
         command.arg("--engines-dir").arg(&spec.engines_dir);
         command.envs(spec.settings.iter().map(|(name, value)| (name, value)));
-        self.nodes.insert(spec.name.clone(), Process::start(command, self.dir.path(), &spec.name));
+        command
     }
 
     pub async fn until_nodes(&self, count: usize) {
