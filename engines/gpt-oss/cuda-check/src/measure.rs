@@ -5,11 +5,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
-use gpt_oss_cuda::ops::OPERATORS;
 use gpt_oss_cuda::ops::embed::chosen;
 use gpt_oss_cuda::plan::BLOCK_TOKENS;
-use gpt_oss_cuda::testing::Bench;
-use gpt_oss_cuda::{Bounds, CudaModel, Device, DeviceError, Span};
+use gpt_oss_cuda::{Bounds, CudaModel, Span};
 use serde_json::json;
 
 use crate::report::Report;
@@ -27,8 +25,6 @@ const STEPS: usize = 64;
 const STEPS_BEFORE: usize = 4;
 /// Sizes of the kernels' rows.
 const TOKENS: [usize; 5] = [1, 8, 64, 512, 4096];
-/// Launches of a kernel that are timed together.
-const REPEATS: usize = 20;
 
 pub fn model(place: &Place, folder: &Path, report: &mut Report) -> Result<()> {
     let store = checkpoint(folder)?;
@@ -146,43 +142,16 @@ fn prefill(model: &mut CudaModel, tokens: usize) -> Result<f64> {
 }
 
 pub fn roofline(place: &Place, report: &mut Report) -> Result<()> {
-    let (mut bandwidth, mut peak) = (None, None);
-    for tokens in TOKENS {
-        for operator in OPERATORS {
-            // Its memory is free again afterwards.
-            let device = open(place)?;
-            let Some(bench) = (operator.bench)(&*device, tokens)? else { continue };
-            let seconds = seconds(&*device, &bench)?;
-            let (bytes, operations) = (bench.bytes as f64 / seconds, bench.operations as f64 / seconds);
-            if operator.name == "peak" {
-                // The first of its rows reads, the second multiplies; more would say nothing new.
-                let place = if tokens == 1 { &mut bandwidth } else { &mut peak };
-                if place.is_some() {
-                    continue;
-                }
-                *place = Some(if tokens == 1 { bytes } else { operations });
-            }
-            let share = |rate: f64, most: Option<f64>| most.map(|most| rate / most);
+    gpt_oss_cuda::roofline::roofline::<anyhow::Error>(
+        &TOKENS,
+        || open(place),
+        |row| {
             report.seen(
                 "kernel",
-                json!({ "operator": operator.name, "tokens": tokens, "microseconds": seconds * 1e6,
-                    "gb_a_second": bytes / 1e9, "share_of_bandwidth": share(bytes, bandwidth),
-                    "tflop_a_second": operations / 1e12, "share_of_peak": share(operations, peak) }),
+                json!({ "operator": row.operator, "tokens": row.tokens, "microseconds": row.seconds * 1e6,
+                "gb_a_second": row.bytes_a_second / 1e9, "share_of_bandwidth": row.share_of_bandwidth,
+                "tflop_a_second": row.operations_a_second / 1e12, "share_of_peak": row.share_of_peak }),
             );
-        }
-    }
-    Ok(())
-}
-
-/// Of one pass over the launches. What fits a cache is read from there from the second time on.
-fn seconds(device: &dyn Device, bench: &Bench) -> Result<f64, DeviceError> {
-    // A driver may load a kernel at its first launch, which it cannot while it records.
-    bench.launches.iter().try_for_each(|launch| device.launch(launch))?;
-    device.begin_recording()?;
-    let launched =
-        (0..REPEATS).try_for_each(|_| bench.launches.iter().try_for_each(|launch| device.launch(launch)));
-    let recording = device.end_recording()?;
-    launched?;
-    device.replay(recording)?;
-    Ok(device.seconds(&mut || device.replay(recording))? / REPEATS as f64)
+        },
+    )
 }

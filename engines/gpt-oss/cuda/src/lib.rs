@@ -23,6 +23,7 @@ mod figures;
 pub mod model;
 pub mod ops;
 pub mod plan;
+pub mod roofline;
 pub mod step;
 pub mod testing;
 pub mod weights;

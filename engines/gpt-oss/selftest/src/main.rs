@@ -73,7 +73,7 @@ fn run(step: Step, report: &mut Report) -> Result<()> {
             demo::answers(&device, is_software, report);
             match kind {
                 "cpu" => cpu::speed(report),
-                "cuda" => {}
+                "cuda" => cuda::speed(&device, report)?,
                 _ => portable::speed(&device, report)?,
             }
             Ok(())
