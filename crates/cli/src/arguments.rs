@@ -328,12 +328,18 @@ pub struct DoctorArguments {
     pub hub: HubSettings,
 }
 
+/// A day: nobody waits for longer.
+const SILENCE_SECONDS_MAX: u64 = 24 * 60 * 60;
+
 #[derive(Args, Debug)]
 pub struct SelftestArguments {
     /// Devices to try, such as `cpu`, `cuda:0`, `vulkan:0`; software adapters are taken too [default: every usable one, and
     /// the CPU]
     #[arg(long = "device", value_delimiter = ',', value_name = "DEVICE", value_parser = crate::commands::selftest::device_name)]
     pub devices: Option<Vec<String>>,
+    /// How long a device may be silent before it counts as hung, in seconds [default: 300]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=SILENCE_SECONDS_MAX))]
+    pub silence_seconds: Option<u64>,
     /// The program that tries things [default: gpt-oss-selftest beside this one]
     #[arg(long, value_name = "FILE", hide = true)]
     pub program: Option<PathBuf>,

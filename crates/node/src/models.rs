@@ -3,6 +3,7 @@
 mod commands;
 mod discard;
 mod entry;
+mod forms;
 mod handover;
 mod keeper;
 mod launch;

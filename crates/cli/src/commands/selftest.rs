@@ -6,6 +6,7 @@
 mod program;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use super::{Context, doctor};
 use crate::arguments::SelftestArguments;
 use crate::output;
 
-use program::Program;
+use program::{Program, SILENCE_MAX};
 pub use program::{adapters, limits};
 
 /// A device or adapter as the engine sees it.
@@ -65,7 +66,8 @@ struct DeviceReport {
 }
 
 pub async fn run(context: &Context, arguments: &SelftestArguments) -> Result<ExitCode> {
-    let program = Program::find(arguments.program.as_deref())?;
+    let silence_max = arguments.silence_seconds.map_or(SILENCE_MAX, Duration::from_secs);
+    let program = Program::find(arguments.program.as_deref(), silence_max)?;
     let adapters = program.adapters().await;
     let devices = match &arguments.devices {
         Some(devices) => devices.clone(),

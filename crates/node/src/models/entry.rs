@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Replica;
+use super::forms;
 use super::plan::{Serving, View};
 use super::restart::Failures;
 use super::wanted::{self, LoadSettings};
@@ -282,11 +283,21 @@ impl Entry {
             id: self.desired.manifest.id.clone(),
             fingerprint: self.desired.fingerprint.clone(),
             state: entry.model_state(),
-            notes: entry.notes.iter().chain(&entry.runs).cloned().collect(),
+            notes: entry.notes.iter().cloned().chain(self.runs(&entry)).collect(),
             replicas: known.chain(starting).collect(),
             candidates: entry.ways.iter().map(|way| way.candidate.clone()).collect(),
             requests_waiting: entry.waiting,
         }
+    }
+
+    /// Which form of the weights runs. Before the first load: what there is to choose from on the devices it could run on.
+    fn runs(&self, entry: &EntryState) -> Option<String> {
+        if entry.runs.is_some() {
+            return entry.runs.clone();
+        }
+        let place = |way: &Way| format!("{}/{}", way.choice.runtime, way.choice.device.kind);
+        let places: Vec<String> = entry.ways.iter().map(place).collect();
+        forms::undecided(&self.desired.manifest, &places)
     }
 
     /// A request came to its end in order: failures before it do not count.

@@ -16,8 +16,9 @@ use super::{AdapterLine, Check};
 const PROGRAM: &str = "gpt-oss-selftest";
 /// A driver that wakes a GPU takes seconds.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two lines: the longest is what a software adapter takes for the demo model's answers.
-const SILENCE_MAX: Duration = Duration::from_secs(300);
+/// Between two lines, unless something else is asked for: the longest is what a software adapter takes for the demo model's
+/// answers.
+pub const SILENCE_MAX: Duration = Duration::from_secs(300);
 /// Lines of a run at most; there are some forty.
 const LINES_MAX: usize = 10_000;
 /// Bytes of what it says besides, of which the end is kept.
@@ -33,11 +34,15 @@ enum Line {
 }
 
 /// The program, which is there.
-pub struct Program(PathBuf);
+pub struct Program {
+    path: PathBuf,
+    /// How long it may say nothing.
+    silence_max: Duration,
+}
 
 /// What the engine of this product sees; `None` where its program is not beside this one.
 pub async fn adapters() -> Option<Result<Vec<AdapterLine>, String>> {
-    let program = Program::find(None).ok()?;
+    let program = Program::find(None, SILENCE_MAX).ok()?;
     Some(program.adapters().await)
 }
 
@@ -48,8 +53,8 @@ pub fn limits(limits: &Value) -> String {
 }
 
 impl Program {
-    /// The one that is named, or the one beside this program.
-    pub fn find(named: Option<&Path>) -> Result<Program> {
+    /// The one that is named, or the one beside this program. It may say nothing for so long.
+    pub fn find(named: Option<&Path>, silence_max: Duration) -> Result<Program> {
         let path = match named {
             Some(path) => path.to_owned(),
             None => {
@@ -63,7 +68,7 @@ impl Program {
                 path.display()
             );
         }
-        Ok(Program(path))
+        Ok(Program { path, silence_max })
     }
 
     /// Every device that the engine sees, in the order in which they are offered. Otherwise why it cannot be told.
@@ -72,7 +77,7 @@ impl Program {
         let output = timeout(LIST_TIMEOUT, command.output()).await;
         let output = output
             .map_err(|_| format!("it said nothing within {} s", LIST_TIMEOUT.as_secs()))?
-            .map_err(|error| format!("{} cannot be started: {error}", self.0.display()))?;
+            .map_err(|error| format!("{} cannot be started: {error}", self.path.display()))?;
         if !output.status.success() {
             let words = String::from_utf8_lossy(&output.stderr);
             return Err(format!("it ended with {}: {}", output.status, words.trim()));
@@ -92,7 +97,7 @@ impl Program {
             Err(error) => {
                 return vec![Check::failed(
                     "start",
-                    format!("{} cannot be started: {error}", self.0.display()),
+                    format!("{} cannot be started: {error}", self.path.display()),
                 )];
             }
         };
@@ -111,10 +116,10 @@ impl Program {
         let mut lines = BufReader::new(stdout).lines();
         let (mut checks, mut at_work) = (Vec::new(), None);
         for _ in 0..LINES_MAX {
-            match timeout(SILENCE_MAX, lines.next_line()).await {
+            match timeout(self.silence_max, lines.next_line()).await {
                 Err(_) => {
                     let what = at_work.take().unwrap_or_else(|| "start".to_owned());
-                    let seconds = SILENCE_MAX.as_secs();
+                    let seconds = self.silence_max.as_secs();
                     checks.push(Check::failed(what, format!("it hung: nothing was heard for {seconds} s")));
                     // It is killed with its handle at the latest.
                     let _ = child.kill().await;
@@ -132,7 +137,7 @@ impl Program {
                 Ok(Ok(None) | Err(_)) => break,
             }
         }
-        let status = match timeout(SILENCE_MAX, child.wait()).await {
+        let status = match timeout(self.silence_max, child.wait()).await {
             Ok(Ok(status)) => status,
             Ok(Err(error)) => {
                 checks.push(Check::failed("end", format!("its end cannot be told: {error}")));
@@ -144,18 +149,21 @@ impl Program {
             }
         };
         let told = checks.iter().any(Check::is_failed);
+        // What it started may hold the pipe open for longer than it lived.
+        let words =
+            async { timeout(self.silence_max, words).await.ok().and_then(Result::ok).unwrap_or_default() };
         if let Some(what) = at_work {
-            let words = words.await.unwrap_or_default();
+            let words = words.await;
             checks.push(Check::failed(what, format!("the program ended with {status}: {words}")));
         } else if !status.success() && !told {
-            let words = words.await.unwrap_or_default();
+            let words = words.await;
             checks.push(Check::failed("device", words));
         }
         checks
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.0);
+        let mut command = Command::new(&self.path);
         command.args(arguments).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

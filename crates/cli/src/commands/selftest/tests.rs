@@ -54,7 +54,8 @@ fn a_report_says_what_was_seen_and_what_failed() {
 
 #[test]
 fn a_program_that_is_not_there_is_named() {
-    let error = Program::find(Some(std::path::Path::new("no-such-program"))).err().unwrap().to_string();
+    let error =
+        Program::find(Some(std::path::Path::new("no-such-program")), SILENCE_MAX).err().unwrap().to_string();
     assert!(error.contains("no-such-program") && error.contains("hint: "), "{error}");
 }
 
@@ -65,11 +66,15 @@ mod programs {
     use super::*;
 
     fn program(script: &str) -> (tempfile::TempDir, Program) {
+        program_silent(script, SILENCE_MAX)
+    }
+
+    fn program_silent(script: &str, silence_max: Duration) -> (tempfile::TempDir, Program) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("program");
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let program = Program::find(Some(&path)).unwrap();
+        let program = Program::find(Some(&path), silence_max).unwrap();
         (dir, program)
     }
 
@@ -92,6 +97,26 @@ mod programs {
         assert_eq!(checks.len(), 2, "{checks:?}");
         assert_eq!((checks[1].check.as_str(), checks[1].verdict.as_str()), ("b", FAIL));
         assert!(checks[1].found.contains("signal") && checks[1].found.contains("last words"), "{checks:?}");
+    }
+
+    /// `exec`: what is ended is what hangs, and nobody is left.
+    #[tokio::test]
+    async fn a_part_that_hangs_is_a_verdict_on_it_and_ends_the_program() {
+        let script = format!(r#"{GOOD}; echo '{{"begin":"b"}}'; exec tail -f /dev/null"#);
+        let (_dir, program) = program_silent(&script, Duration::from_secs(1));
+        let started = std::time::Instant::now();
+        let checks = program.run("vulkan:0").await;
+        assert!(started.elapsed() >= Duration::from_secs(1), "it was given its time");
+        let said: Vec<_> =
+            checks.iter().map(|c| (c.check.as_str(), c.verdict.as_str(), c.found.as_str())).collect();
+        assert_eq!(said, [("a", OK, "fine"), ("b", FAIL, "it hung: nothing was heard for 1 s")]);
+    }
+
+    #[tokio::test]
+    async fn one_that_hangs_before_it_says_anything_is_told_too() {
+        let (_dir, program) = program_silent("exec tail -f /dev/null", Duration::from_secs(1));
+        let checks = program.run("vulkan:0").await;
+        assert_eq!((checks.len(), checks[0].check.as_str(), checks[0].verdict.as_str()), (1, "start", FAIL));
     }
 
     #[tokio::test]
