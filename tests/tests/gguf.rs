@@ -4,7 +4,9 @@
 
 use engine_testkit::build::{engine_dir, llama_cpp_is_missing};
 use fixture_hub::{Origin, Repo};
-use gpt_oss_synth::{BertShape, Family, Pooling, write_bert_gguf, write_dense_gguf, write_pooled_gguf};
+use gpt_oss_synth::{
+    BertShape, Family, Pooling, write_bert_gguf, write_dense_gguf, write_pooled_gguf, write_split_gguf,
+};
 use serde_json::json;
 use system_tests::process::runs;
 use system_tests::reference::MODEL;
@@ -133,6 +135,45 @@ async fn an_answer_that_is_drawn_fits_its_schema() {
         assert!((1..=2).contains(&turns.len()), "{turns:?}");
         assert!(turns.iter().all(|turn| turn == "left" || turn == "right"), "{turns:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_parts_by_address_or_from_this_machine_a_model_answers_alike() {
+    if llama_cpp_is_missing() {
+        return;
+    }
+    engine_dir("llama-cpp");
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let whole = dir.path().join("whole-F32.gguf");
+    write_dense_gguf(Family::Llama, 1, &whole).expect("a temporary folder");
+    let parts = [1, 2, 3].map(|n| dir.path().join(format!("parts-F32-{n:05}-of-00003.gguf")));
+    write_split_gguf(Family::Llama, 1, &parts).expect("a temporary folder");
+    let read = |path: &std::path::Path| std::fs::read(path).expect("just written");
+    let mut repo = Repo::new("acme/parts");
+    for part in &parts {
+        let name = part.file_name().and_then(|name| name.to_str()).expect("a name");
+        repo = repo.file(name, read(part));
+    }
+    let one = Repo::new("acme/one").file("one-F32.gguf", read(&whole)).file("other-F32.gguf", "GGUF");
+    let system = System::start(vec![repo, one]).await;
+    let address = format!("{}/acme/one/resolve/main/one-F32.gguf", system.hub.url());
+    let mut answers = Vec::new();
+    for (id, source) in [
+        ("parts", json!({"repo": "acme/parts:F32"})),
+        ("address", json!({"url": address})),
+        ("local", json!({"path": whole})),
+    ] {
+        let mut body = source;
+        body["id"] = json!(id);
+        system.api.register(&body).await.ok();
+        let model = system.api.until_ready(id).await;
+        assert_eq!(model["files"], if id == "parts" { 3 } else { 1 }, "{model}");
+        let ask = json!({"model": id, "prompt": "once there was", "max_tokens": 16, "temperature": 0});
+        answers.push(system.api.post("/v1/completions", &ask).await.ok()["choices"][0]["text"].clone());
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[0], answers[2]);
+    assert!(answers[0].as_str().is_some_and(|text| !text.is_empty()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

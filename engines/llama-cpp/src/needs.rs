@@ -84,7 +84,10 @@ impl Needs {
         options: &Options,
         (sequences, _, batch_tokens): (u32, u32, u32),
     ) {
-        let a_cell = mask_bytes(header, batch_tokens, 1);
+        let scores = if header.keeps_scores { 4 * header.heads } else { 0 };
+        let tokens = u64::from(batch_tokens.min(PASS_TOKENS_MAX));
+        let a_cell = mask_bytes(header, batch_tokens, 1)
+            + if header.embedding.is_some() { 0 } else { scores * tokens };
         let share = if header.shares_cells(options) { a_cell } else { a_cell.div_ceil(u64::from(sequences)) };
         let share = share + cast_bytes(header, options, 1);
         let on_cpu_alone = self.devices.iter().all(|need| need.device == CPU);
@@ -137,22 +140,25 @@ fn passing_bytes(header: &Header, sequences: u32, batch_tokens: u32, cells: u32)
     }
     let tokens = tokens.min(u64::from(PASS_TOKENS_MAX));
     let keys_and_values = header.kv_numbers.iter().copied().max().unwrap_or(0);
-    let attention = 2 * (header.queries + keys_and_values);
+    let cells = u64::from(cells).next_multiple_of(CELLS_STEP);
+    let mask = mask_bytes(header, batch_tokens, cells);
+    // Scores are needed beside what attention makes, and no longer where a layer is at its widest.
+    let scores = if header.keeps_scores { header.heads * cells } else { 0 };
+    let attention = 2 * (header.queries + keys_and_values) + scores;
     let widest = (3 * header.intermediate).max(attention) + 5 * header.hidden;
-    let mask = mask_bytes(header, batch_tokens, u64::from(cells).next_multiple_of(CELLS_STEP));
     let multiplied = 2 * tokens * header.intermediate.max(header.queries).max(header.hidden);
     let logits = 4 * u64::from(sequences) * header.vocabulary;
     (4 * tokens * widest).max(logits) + 2 * logits + mask + multiplied
 }
 
-/// What the tokens of a pass may look at among so many cells, in f16; of what is embedded `passing_bytes` counts it. Where scores are
-/// kept, those of every head as well, and then all of it in f32.
+/// What the tokens of a pass may look at among so many cells, in f16, and in f32 where scores are kept; of what is embedded
+/// `passing_bytes` counts it.
 fn mask_bytes(header: &Header, batch_tokens: u32, cells: u64) -> u64 {
     if header.embedding.is_some() {
         return 0;
     }
-    let numbers = if header.keeps_scores { 4 * (1 + header.heads) } else { 2 };
-    numbers * u64::from(batch_tokens.min(PASS_TOKENS_MAX)) * cells
+    let bytes = if header.keeps_scores { 4 } else { 2 };
+    bytes * u64::from(batch_tokens.min(PASS_TOKENS_MAX)) * cells
 }
 
 /// Keys and values of one layer in f16, of so many cells over all sequences: attention that keeps no scores takes no others, and

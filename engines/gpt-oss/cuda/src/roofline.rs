@@ -94,7 +94,13 @@ mod tests {
     impl Device for Idle {
         fn info(&self) -> Result<Info, DeviceError> {
             let name = "idle".to_owned();
-            Ok(Info { name, processors: 2, memory_total: u64::MAX, memory_free: u64::MAX })
+            Ok(Info {
+                name,
+                processors: 2,
+                memory_total: u64::MAX,
+                memory_free: u64::MAX,
+                driver_bytes: None,
+            })
         }
 
         fn allocate(&self, bytes: u64) -> Result<Address, DeviceError> {

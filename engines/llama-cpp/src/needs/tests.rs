@@ -79,8 +79,14 @@ fn scores_of_all_cells_are_counted_where_they_are_kept() {
         Needs::of(&header, &Options::default(), (4, context, 512), &[device(CPU)]).devices[0].workspace
     };
     // Of each of four heads one in f32, and the mask in f32 instead of f16.
-    let a_cell = 512 * (4 * 4 + 2);
-    assert_eq!(workspace(true, 1024) - workspace(false, 1024), 1024 * a_cell);
+    assert_eq!(workspace(true, 2048) - workspace(true, 1024), 1024 * 512 * (4 * 4 + 4));
+    assert_eq!(workspace(false, 2048) - workspace(false, 1024), 1024 * 512 * 2);
+    // Where a layer is at its widest they are gone already.
+    let wide = |intermediate| {
+        let header = Header { keeps_scores: true, intermediate, ..header() };
+        Needs::of(&header, &Options::default(), (4, 1024, 512), &[device(CPU)]).devices[0].workspace
+    };
+    assert_eq!(wide(1000) - wide(900), 2 * 512 * 100, "what is multiplied, in another type");
     let mut needs = Needs::of(&header(), &Options::default(), (4, 1024, 512), &[device(CPU)]);
     let before = needs.devices[0].kv_per_token;
     let scores = Header { keeps_scores: true, ..header() };

@@ -99,6 +99,24 @@ fn what_cannot_be_kept_to_is_refused_and_nothing_stays_behind() {
 }
 
 #[test]
+fn a_limit_that_is_reached_in_an_answer_ends_it_alone() {
+    // Every letter may be the last one of all that were begun before it, in twenty ways each.
+    let ways: Vec<String> = (0..20).map(|n| format!("way_{n}")).collect();
+    let each: String = ways.iter().map(|way| format!("{way}: /[a-z]/ start | /[a-z]/\n")).collect();
+    let more_and_more = lark(&format!("start: {}\n{each}", ways.join(" | ")));
+    let mut runner = Runner::new(TestModel::new(2, 400, 8)).unwrap();
+    runner.submit(1, text("a"), Sampling { logit_bias: vec![(END, -100.0)], ..more_and_more }).unwrap();
+    runner.submit(2, text("x"), schema(r#"{"type": "string", "pattern": "^[a-z]{300}$"}"#)).unwrap();
+    let events = run(&mut runner);
+    let tokens = events.iter().filter(|event| event.starts_with("1 token ")).count();
+    assert!((10..300).contains(&tokens), "it was taken, and followed for a while: {tokens}");
+    assert!(events.contains(&"1 failed invalid_sampling".to_owned()), "{events:?}");
+    assert_eq!(events.last().unwrap(), "2 finished Stop 303");
+    runner.submit(3, text("x"), schema(LETTERS)).unwrap();
+    assert_eq!(run(&mut runner).last().unwrap(), "3 finished Stop 6");
+}
+
+#[test]
 fn a_set_says_what_may_come_to_whoever_chooses() {
     let mut grammars = crate::constraint::Grammars::default();
     let runner = runner();
