@@ -41,8 +41,8 @@ impl Needs {
         let window = header.windows.iter().flatten().copied().max().map_or(0, u64::from);
         let cells = if header.shares_cells(options) { sequences.saturating_mul(context) } else { context };
         let all_cells = u64::from(sequences) * u64::from(context);
-        let passing =
-            passing_bytes(header, sequences, batch_tokens, cells) + cast_bytes(header, options, all_cells);
+        let copied = cast_bytes(header, options, all_cells);
+        let passing = passing_bytes(header, (sequences, batch_tokens), cells, copied);
         // Layers with a window have cells for one pass beside those of the window: once where sequences share them, else in
         // every sequence.
         let pass = u64::from(batch_tokens.min(PASS_TOKENS_MAX));
@@ -128,8 +128,8 @@ fn is_repacked(tensor: &Tensor) -> bool {
 
 /// What passes between the operations of a graph: of every token in it the widest results that are needed at one time, in f32; what
 /// it may look at, in f16, of as many cells as a sequence has; what it is multiplied with in another type. And the logits: in
-/// the graph, behind it, and the SDK's copy.
-fn passing_bytes(header: &Header, sequences: u32, batch_tokens: u32, cells: u32) -> u64 {
+/// the graph, behind it, and the SDK's copy. `copied` are the keys and values that attention copies.
+fn passing_bytes(header: &Header, (sequences, batch_tokens): (u32, u32), cells: u32, copied: u64) -> u64 {
     let tokens = u64::from(batch_tokens);
     if header.embedding.is_some() {
         // llama.cpp makes room for the logits of every token all the same, and where rows look ahead a mask of f32 and f16.
@@ -142,13 +142,13 @@ fn passing_bytes(header: &Header, sequences: u32, batch_tokens: u32, cells: u32)
     let keys_and_values = header.kv_numbers.iter().copied().max().unwrap_or(0);
     let cells = u64::from(cells).next_multiple_of(CELLS_STEP);
     let mask = mask_bytes(header, batch_tokens, cells);
-    // Scores are needed beside what attention makes, and no longer where a layer is at its widest.
+    // Scores and copies are needed beside what attention makes, and no longer where a layer is at its widest.
     let scores = if header.keeps_scores { header.heads * cells } else { 0 };
-    let attention = 2 * (header.queries + keys_and_values) + scores;
-    let widest = (3 * header.intermediate).max(attention) + 5 * header.hidden;
+    let attention = 4 * tokens * (2 * (header.queries + keys_and_values) + scores) + copied;
+    let widest = (4 * tokens * 3 * header.intermediate).max(attention) + 4 * tokens * 5 * header.hidden;
     let multiplied = 2 * tokens * header.intermediate.max(header.queries).max(header.hidden);
     let logits = 4 * u64::from(sequences) * header.vocabulary;
-    (4 * tokens * widest).max(logits) + 2 * logits + mask + multiplied
+    widest.max(logits) + 2 * logits + mask + multiplied
 }
 
 /// What the tokens of a pass may look at among so many cells, in f16, and in f32 where scores are kept; of what is embedded

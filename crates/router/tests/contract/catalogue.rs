@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use fixture_hub::Repo;
+use model_formats::gguf::HeadWriter;
 use node_api::*;
 use serde_json::{Value, json};
 
@@ -173,6 +175,16 @@ async fn provoke(code: &str) -> Option<(u16, Value)> {
         "model_not_ready" => {
             let world = World::new().await;
             world.register("org/tiny").await;
+            told(world.post("/v1/chat/completions", &chat(false)).await)
+        }
+        "quantization_not_named" => {
+            let world = World::new().await;
+            let head = HeadWriter::default()
+                .text("general.architecture", "llama")
+                .number("llama.context_length", 8)
+                .finish(&[]);
+            world.hub.push(Repo::new("org/tiny").file("m-Q8_0.gguf", head));
+            world.register("org/tiny:Q8_0").await;
             told(world.post("/v1/chat/completions", &chat(false)).await)
         }
         "model_not_found" => told(World::new().await.post("/v1/chat/completions", &chat(false)).await),

@@ -98,7 +98,8 @@ fn scores_of_all_cells_are_counted_where_they_are_kept() {
 fn keys_and_values_in_f32_are_copied_for_attention() {
     let workspace = |kv_format| {
         let options = Options { kv_format, ..Options::default() };
-        Needs::of(&header(), &options, (4, 1024, 512), &[device(CPU)]).devices[0].workspace
+        let narrow = Header { intermediate: 8, ..header() };
+        Needs::of(&narrow, &options, (4, 1024, 512), &[device(CPU)]).devices[0].workspace
     };
     // Of the layer that has the most, of all sequences, in f16.
     assert_eq!(workspace(KvFormat::F32) - workspace(KvFormat::F16), 2 * 32 * 4 * 1024);
