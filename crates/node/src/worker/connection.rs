@@ -93,6 +93,36 @@ struct Sequence {
 pub(super) struct SequenceEvents {
     events: mpsc::Receiver<Result<EventKind, RequestEnd>>,
     end: oneshot::Receiver<RequestEnd>,
+    /// The end has come; events may still be before it.
+    ended: Option<RequestEnd>,
+}
+
+impl SequenceEvents {
+    /// The next event, or the end behind the last; `reason` words an end that nobody told.
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        reason: impl FnOnce() -> WorkerEnd,
+    ) -> Poll<Result<EventKind, RequestEnd>> {
+        if let Poll::Ready(Some(event)) = self.events.poll_recv(context) {
+            return Poll::Ready(event);
+        }
+        let end = match self.ended.take() {
+            Some(end) => end,
+            None => match Pin::new(&mut self.end).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(end) => end.unwrap_or_else(|_| RequestEnd::Worker(reason())),
+            },
+        };
+        // Between the two looks above events may have come, and the end behind them.
+        match self.events.try_recv() {
+            Ok(event) => {
+                self.ended = Some(end);
+                Poll::Ready(event)
+            }
+            Err(_) => Poll::Ready(Err(end)),
+        }
+    }
 }
 
 impl Shared {
@@ -157,7 +187,7 @@ impl Shared {
         state.sequences.insert(sequence, opened);
         state.watchdog.submitted(sequence, Instant::now());
         self.woken.notify_one();
-        Ok(SequenceEvents { events, end })
+        Ok(SequenceEvents { events, end, ended: None })
     }
 
     /// Its reader has gone. Whether the worker still runs it, and is to be told.
@@ -364,24 +394,11 @@ impl Stream for WorkerEvents {
         if self.done {
             return Poll::Ready(None);
         }
+        let this = &mut *self;
         // What came before the end is delivered before it.
-        match self.inner.events.poll_recv(cx) {
-            Poll::Ready(Some(event)) => {
-                if let Ok(EventKind::Finished { .. } | EventKind::Failed { .. }) | Err(_) = &event {
-                    self.done = true;
-                }
-                return Poll::Ready(Some(event));
-            }
-            Poll::Ready(None) | Poll::Pending => {}
-        }
-        match Pin::new(&mut self.inner.end).poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(end) => {
-                self.done = true;
-                let end = end.unwrap_or_else(|_| RequestEnd::Worker(self.worker.shared.end_reason()));
-                Poll::Ready(Some(Err(end)))
-            }
-        }
+        let event = std::task::ready!(this.inner.poll(cx, || this.worker.shared.end_reason()));
+        this.done = matches!(event, Ok(EventKind::Finished { .. } | EventKind::Failed { .. }) | Err(_));
+        Poll::Ready(Some(event))
     }
 }
 
@@ -406,3 +423,6 @@ impl RequestEnd {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
