@@ -84,10 +84,7 @@ impl Needs {
         options: &Options,
         (sequences, _, batch_tokens): (u32, u32, u32),
     ) {
-        let scores = if header.keeps_scores { 4 * header.heads } else { 0 };
-        let tokens = u64::from(batch_tokens.min(PASS_TOKENS_MAX));
-        let a_cell = mask_bytes(header, batch_tokens, 1)
-            + if header.embedding.is_some() { 0 } else { scores * tokens };
+        let a_cell = mask_bytes(header, batch_tokens, 1) + score_bytes(header, batch_tokens, 1);
         let share = if header.shares_cells(options) { a_cell } else { a_cell.div_ceil(u64::from(sequences)) };
         let share = share + cast_bytes(header, options, 1);
         let on_cpu_alone = self.devices.iter().all(|need| need.device == CPU);
@@ -143,8 +140,8 @@ fn passing_bytes(header: &Header, (sequences, batch_tokens): (u32, u32), cells: 
     let cells = u64::from(cells).next_multiple_of(CELLS_STEP);
     let mask = mask_bytes(header, batch_tokens, cells);
     // Scores and copies are needed beside what attention makes, and no longer where a layer is at its widest.
-    let scores = if header.keeps_scores { header.heads * cells } else { 0 };
-    let attention = 4 * tokens * (2 * (header.queries + keys_and_values) + scores) + copied;
+    let scores = score_bytes(header, batch_tokens, cells);
+    let attention = 4 * tokens * 2 * (header.queries + keys_and_values) + scores + copied;
     let widest = (4 * tokens * 3 * header.intermediate).max(attention) + 4 * tokens * 5 * header.hidden;
     let multiplied = 2 * tokens * header.intermediate.max(header.queries).max(header.hidden);
     let logits = 4 * u64::from(sequences) * header.vocabulary;
@@ -159,6 +156,14 @@ fn mask_bytes(header: &Header, batch_tokens: u32, cells: u64) -> u64 {
     }
     let bytes = if header.keeps_scores { 4 } else { 2 };
     bytes * u64::from(batch_tokens.min(PASS_TOKENS_MAX)) * cells
+}
+
+/// The scores of every head, of so many cells, in f32, where attention keeps them; of what is embedded `passing_bytes` counts them.
+fn score_bytes(header: &Header, batch_tokens: u32, cells: u64) -> u64 {
+    if !header.keeps_scores || header.embedding.is_some() {
+        return 0;
+    }
+    4 * header.heads * u64::from(batch_tokens.min(PASS_TOKENS_MAX)) * cells
 }
 
 /// Keys and values of one layer in f16, of so many cells over all sequences: attention that keeps no scores takes no others, and
