@@ -8,6 +8,7 @@
 //!
 //! **Invariant:** reads no clock; durations are arguments.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Tokens of the first chunk, when nothing is known of the device.
@@ -21,8 +22,9 @@ const TARGET_SHARE: f64 = 0.75;
 const GROWTH_MAX: f64 = 2.0;
 /// And shrinks at most by this one: one step that was held up by something else tells little.
 const SHRINK_MAX: f64 = 0.25;
-/// Weight of the newest step that only decodes in the mean of such steps.
-const DECODE_WEIGHT: f64 = 0.25;
+/// Of so many of the last steps that only decoded the median is what such a step takes. A mean would not do: while a long prompt
+/// arrives there is no such step, so a single slow one before it would lengthen every gap until it has arrived.
+const DECODES_KEPT: usize = 9;
 
 /// The state of one model's pace.
 #[derive(Debug, Clone)]
@@ -33,15 +35,21 @@ pub struct Pace {
     chunk: f64,
     /// Whether a chunk beside others has been measured.
     measured: bool,
-    /// Seconds of a step that only decodes, recent mean.
-    decode_seconds: Option<f64>,
+    /// Seconds of the last steps that only decoded, at most [`DECODES_KEPT`], the oldest first.
+    decodes: VecDeque<f64>,
     /// Prompt tokens a second of the last chunk.
     prefill_rate: Option<f64>,
 }
 
 impl Pace {
     pub fn new(gap: Duration) -> Pace {
-        Pace { gap, chunk: f64::from(CHUNK_FIRST), measured: false, decode_seconds: None, prefill_rate: None }
+        Pace {
+            gap,
+            chunk: f64::from(CHUNK_FIRST),
+            measured: false,
+            decodes: VecDeque::new(),
+            prefill_rate: None,
+        }
     }
 
     pub fn gap(&self) -> Duration {
@@ -59,9 +67,11 @@ impl Pace {
         self.prefill_rate
     }
 
-    /// Seconds of a step that only decodes.
+    /// Seconds of a step that only decodes: the median of the last ones.
     pub fn decode_seconds(&self) -> Option<f64> {
-        self.decode_seconds
+        let mut seconds: Vec<f64> = self.decodes.iter().copied().collect();
+        seconds.sort_by(f64::total_cmp);
+        seconds.get(seconds.len() / 2).copied()
     }
 
     /// A step took so long, in which so many sequences decoded and so many prompt tokens were read.
@@ -69,8 +79,10 @@ impl Pace {
         let took = took.as_secs_f64();
         if prompt_tokens == 0 {
             if decoding > 0 {
-                let mean = self.decode_seconds.unwrap_or(took);
-                self.decode_seconds = Some(mean + (took - mean) * DECODE_WEIGHT);
+                if self.decodes.len() == DECODES_KEPT {
+                    self.decodes.pop_front();
+                }
+                self.decodes.push_back(took);
             }
             return;
         }
@@ -83,7 +95,7 @@ impl Pace {
             }
             return;
         }
-        let added = (took - self.decode_seconds.unwrap_or(0.0)).max(0.0);
+        let added = (took - self.decode_seconds().unwrap_or(0.0)).max(0.0);
         self.prefill_rate = rate(tokens, added);
         let ratio = if added > 0.0 { self.target() / added } else { GROWTH_MAX };
         let fitting = tokens * ratio.clamp(SHRINK_MAX, GROWTH_MAX);

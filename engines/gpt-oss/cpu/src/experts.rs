@@ -162,8 +162,13 @@ fn activate<V: Vectors>(
     let mut acts = vec![0.0; visits.len() * width];
     // Whole blocks, each of 64 rows: gates and ups alternate.
     let (rows, _) = gate_up.expert(0);
-    let columns =
-        V::rows_a_task(compute, ends.len() * rows.count(), rows.row_bytes(), visits.len() / ends.len());
+    let columns = V::rows_a_task(
+        compute,
+        ends.len() * rows.count(),
+        rows.row_bytes(),
+        visits.len() / ends.len(),
+        false,
+    );
     let columns = (columns / 2).next_multiple_of(BLOCK);
     let swiglu = swiglu(config);
     compute.pool.tiles(&mut acts, width, ends, columns, |tile| {
@@ -208,7 +213,7 @@ fn project<V: Vectors>(
     let tokens = residual.len() / config.hidden;
     // Every expert that is visited passes through a task.
     let bytes = down.expert(0).0.row_bytes() * ends.len().min(8);
-    let columns = V::rows_a_task(compute, config.hidden, bytes, visits.len() / ends.len());
+    let columns = V::rows_a_task(compute, config.hidden, bytes, visits.len() / ends.len(), false);
     compute.pool.tiles(residual, config.hidden, &[tokens], columns, |tile| {
         let columns = tile.columns();
         let mut first = 0;
@@ -239,7 +244,7 @@ fn project_apart<V: Vectors>(
 ) {
     let hidden = config.hidden;
     let row_bytes = down.expert(0).0.row_bytes();
-    let columns = V::rows_a_task(compute, ends.len() * hidden, row_bytes, visits.len() / ends.len());
+    let columns = V::rows_a_task(compute, ends.len() * hidden, row_bytes, visits.len() / ends.len(), false);
     let mut outputs = vec![0.0; visits.len() * hidden];
     compute.pool.tiles(&mut outputs, hidden, ends, columns, |tile| {
         let own = tile.rows();

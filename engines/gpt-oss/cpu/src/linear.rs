@@ -6,7 +6,7 @@ use gpt_oss_model::Bf16;
 
 use crate::kernel::bf16::{self, GROUP};
 use crate::kernel::{
-    Activations, Chooser, Form, Isa, Order, Rows, multiply, quantized, quantized::PANELS_MIN, split,
+    Activations, Chooser, Form, Isa, Order, Rows, multiply, quantized, quantized::panels_min, split,
     split_len,
 };
 use crate::pool::Pool;
@@ -93,8 +93,15 @@ pub(crate) trait Vectors: Sync {
 
     fn row(&self, token: usize) -> &[Self::Number];
 
-    /// Rows of weights that make a task of `rows` of so many bytes, which meet so many vectors.
-    fn rows_a_task(compute: Compute<'_>, rows: usize, row_bytes: usize, _vectors: usize) -> usize {
+    /// Rows of weights that make a task of `rows` of so many bytes, which meet so many vectors; `eight_bits`: they are, and
+    /// not of four or 16.
+    fn rows_a_task(
+        compute: Compute<'_>,
+        rows: usize,
+        row_bytes: usize,
+        _vectors: usize,
+        _eight_bits: bool,
+    ) -> usize {
         rows_shared(compute, rows, row_bytes, 8)
     }
 
@@ -168,8 +175,11 @@ impl Vectors for SplitRows {
 /// Quantized rows of several tokens.
 #[derive(Debug)]
 pub(crate) struct QuantizedRows {
-    /// (tokens, words)
+    /// (tokens, words), from `first` on.
     data: Vec<u32>,
+    /// Where a line of the cache begins.
+    first: usize,
+    tokens: usize,
     words: usize,
 }
 
@@ -181,27 +191,39 @@ impl QuantizedRows {
         width: usize,
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) -> QuantizedRows {
-        let words = quantized::words(width);
-        let mut data = vec![0; tokens * words];
-        compute.pool.tiles(&mut data, words, &token_ends(tokens, width), words, |tile| {
+        let mut rows = QuantizedRows::empty(tokens, quantized::words(width));
+        let words = rows.words;
+        compute.pool.tiles(rows.words_mut(), words, &token_ends(tokens, width), words, |tile| {
             let mut plain = vec![0.0; width];
             for row in tile.rows() {
                 make(row, &mut plain);
                 quantized::quantize(&plain, tile.row(row));
             }
         });
-        QuantizedRows { data, words }
+        rows
     }
 
     pub(crate) fn of(compute: Compute<'_>, rows: &SplitRows) -> QuantizedRows {
         let (tokens, words) = (rows.tokens(), quantized::words(rows.length));
-        let mut data = vec![0; tokens * words];
-        compute.pool.tiles(&mut data, words, &token_ends(tokens, rows.length), words, |tile| {
+        let mut out = QuantizedRows::empty(tokens, words);
+        let ends = token_ends(tokens, rows.length);
+        compute.pool.tiles(out.words_mut(), words, &ends, words, |tile| {
             for row in tile.rows() {
                 quantized::quantize_split(rows.row(row), tile.row(row));
             }
         });
-        QuantizedRows { data, words }
+        out
+    }
+
+    fn empty(tokens: usize, words: usize) -> QuantizedRows {
+        const LINE: usize = 64;
+        let data = vec![0; tokens * words + LINE / size_of::<u32>()];
+        let first = data.as_ptr().align_offset(LINE).min(LINE / size_of::<u32>());
+        QuantizedRows { data, first, tokens, words }
+    }
+
+    fn words_mut(&mut self) -> &mut [u32] {
+        &mut self.data[self.first..][..self.tokens * self.words]
     }
 }
 
@@ -210,8 +232,14 @@ impl Vectors for QuantizedRows {
 
     const TOGETHER: usize = 4 * TOKEN_BLOCK;
 
-    fn rows_a_task(compute: Compute<'_>, rows: usize, row_bytes: usize, vectors: usize) -> usize {
-        if vectors < PANELS_MIN {
+    fn rows_a_task(
+        compute: Compute<'_>,
+        rows: usize,
+        row_bytes: usize,
+        vectors: usize,
+        eight_bits: bool,
+    ) -> usize {
+        if vectors < panels_min(eight_bits) {
             return rows_shared(compute, rows, row_bytes, 8);
         }
         let even = rows.div_ceil(compute.pool.threads() * TASKS_A_THREAD).next_multiple_of(PANEL_ROWS);
@@ -219,11 +247,11 @@ impl Vectors for QuantizedRows {
     }
 
     fn tokens(&self) -> usize {
-        self.data.len() / self.words
+        self.tokens
     }
 
     fn row(&self, token: usize) -> &[u32] {
-        &self.data[token * self.words..][..self.words]
+        &self.data[self.first + token * self.words..][..self.words]
     }
 
     fn multiply(
@@ -403,7 +431,11 @@ fn linear_vectors<V: Vectors>(
     let count = tokens.tokens();
     let vectors: Vec<&[V::Number]> = (0..count).map(|t| tokens.row(t)).collect();
     let rows: usize = matrices.iter().map(|m| m.weights.count()).sum();
-    let columns = V::rows_a_task(compute, rows, matrices[0].weights.row_bytes(), count);
+    let columns = {
+        let weights = matrices[0].weights;
+        let eight_bits = matches!(weights, Rows::Int8 { .. });
+        V::rows_a_task(compute, rows, weights.row_bytes(), count, eight_bits)
+    };
     compute.pool.tiles(out, rows, &[count], columns, |tile| {
         for (start, weights, bias) in Affine::within(matrices, tile.columns()) {
             for (block, vectors) in vectors.chunks(V::TOGETHER).enumerate() {

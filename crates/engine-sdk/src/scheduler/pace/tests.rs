@@ -83,6 +83,29 @@ fn one_slow_step_does_not_stop_prompts_for_long() {
 }
 
 #[test]
+fn a_slow_step_before_a_prompt_does_not_lengthen_every_gap_beside_it() {
+    let mut pace = Pace::new(Duration::from_millis(100));
+    for milliseconds in [10, 10, 10, 10, 10, 10, 10, 900, 10] {
+        pace.note(1, 0, Duration::from_millis(milliseconds));
+    }
+    assert_eq!(pace.decode_seconds(), Some(0.01));
+    for _ in 0..20 {
+        let chunk = pace.chunk();
+        let added = f64::from(chunk) * 1e-3;
+        assert!(added <= 0.1, "{chunk} tokens add {added} s");
+        pace.note(1, chunk, Duration::from_secs_f64(0.01 + added));
+    }
+}
+
+#[test]
+fn a_step_that_takes_longer_from_now_on_is_followed() {
+    let mut pace = Pace::new(Duration::from_millis(100));
+    (0..20).for_each(|_| pace.note(1, 0, Duration::from_millis(10)));
+    (0..5).for_each(|_| pace.note(16, 0, Duration::from_millis(40)));
+    assert_eq!(pace.decode_seconds(), Some(0.04));
+}
+
+#[test]
 fn the_end_of_a_prompt_says_nothing_against_larger_chunks() {
     let mut pace = Pace::new(Duration::from_millis(100));
     pace.note(1, 0, Duration::from_millis(10));

@@ -71,12 +71,12 @@ impl Chooser {
         self.isa == Isa::Amx
     }
 
-    /// The name of what multiplies so many vectors in a form.
-    fn kernel(self, form: Form, vectors: usize) -> &'static str {
+    /// The name of what multiplies so many vectors in a form; `eight_bits`: with weights of eight bits.
+    fn kernel(self, form: Form, eight_bits: bool, vectors: usize) -> &'static str {
         match (form, self.isa) {
             (Form::Rounded, Isa::Amx) => "amx bf16",
             (Form::Rounded, _) => "avx512 bf16",
-            (Form::Quantized, isa) => quantized::kernel(isa, self.order, vectors).as_str(),
+            (Form::Quantized, isa) => quantized::kernel(isa, self.order, eight_bits, vectors).as_str(),
             (Form::Split, Isa::Scalar) => "scalar f32",
             (Form::Split, Isa::Avx2) => "avx2 f32",
             (Form::Split, Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx) => "avx512 f32",
@@ -107,7 +107,7 @@ pub fn table(isa: Isa, activations: Activations, order: Order) -> Vec<Choice> {
                 "mxfp4" => chooser.expert(TABLE_TOKENS, vectors),
                 _ => chooser.matrix(vectors, weights == "int8"),
             };
-            let kernel = chooser.kernel(form, vectors);
+            let kernel = chooser.kernel(form, weights == "int8", vectors);
             let same = |last: &Choice| last.weights == weights && last.kernel == kernel;
             if !table.last().is_some_and(same) {
                 table.push(Choice { weights, vectors_min: vectors, kernel });

@@ -3,13 +3,14 @@
 //! A **quantized row** is words: its numbers, signed bytes in split order, padded with zeros to whole 64 columns; then
 //! for every block of 32 columns a scale, f32, the largest magnitude of the block divided by 127; then for every block
 //! four sums, times -16: of the first and the fifth word of its numbers, of the second and the sixth, and so on; then for
-//! every block the total of the four.
+//! every block the total of the four. On x86 the numbers, scales and totals of 16 blocks at a time stand in front of all
+//! this once more, turned: see [`blocks`].
 //!
 //! Units multiply unsigned bytes by signed ones, so weights are taken 16 too large (MXFP4, as twice their value, -12 to
 //! 12) or 128 too large (eight bits), and the sums make up for it. The dot product of a block is a whole number without
 //! error; then it is multiplied by both scales and added up as f32. [`Order::Invariant`] does so for each row and vector
-//! in an order that does not depend on how many others there are; with [`Order::Fastest`] and VNNI many vectors are added
-//! up in another one than a few.
+//! in an order that does not depend on how many others there are; with [`Order::Fastest`] and VNNI one vector, a few and
+//! many are added up in three.
 
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "vector loads take pointers")]
@@ -17,6 +18,9 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "vector loads take pointers")]
 mod avx512vnni;
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "vector loads take pointers")]
+mod blocks;
 #[cfg(target_arch = "aarch64")]
 #[expect(unsafe_code, reason = "vector loads take pointers, and instructions without intrinsics")]
 mod neon;
@@ -37,14 +41,22 @@ const PADDED: usize = 64;
 const NUMBERS: usize = BLOCK / 4;
 /// Sums of a block.
 const SUMS: usize = 4;
-/// Words of a block in all.
+/// Words of a block in all, the turned ones apart.
 const BLOCK_WORDS: usize = NUMBERS + 1 + SUMS + 1;
+/// Words of a vector of AVX-512, and blocks that are turned together.
+const LANES: usize = 16;
+/// Vectors of 16 turned blocks: their numbers, their scales, their totals.
+const TURNED_LINES: usize = NUMBERS + 2;
+/// Words of 16 turned blocks; no kernel of another processor takes them.
+const TURNED_WORDS: usize = if cfg!(target_arch = "x86_64") { TURNED_LINES * LANES } else { 0 };
 /// How much larger than twice its value a code of MXFP4 is taken.
 const OFFSET: i8 = 16;
-/// Vectors from which on weights are brought into panels for them, with VNNI. Seen on a Zen 4, one thread, Gop/s in panels
-/// and without, medians of three turns: MXFP4, 6 vectors 151 and 116, 8 vectors 171 and 132; eight bits, 113 and 87, 142 and
-/// 96. Four vectors of MXFP4, seen before panels were fetched ahead, 81 and 97.
-pub(crate) const PANELS_MIN: usize = 6;
+/// Vectors from which on weights of eight bits, or of four, are brought into panels for them, with VNNI. Seen on a Zen 4, one
+/// thread, Gop/s in panels and without: eight bits, 6 vectors 113 and 87, 8 vectors 142 and 96 (medians of three turns); four
+/// bits in the cache, 8 vectors 153 and 166, 12 vectors 167 and 161, 64 vectors 201 and 166.
+pub(crate) const fn panels_min(eight_bits: bool) -> usize {
+    if eight_bits { 6 } else { 10 }
+}
 /// Largest number.
 const MOST: f32 = 127.0;
 
@@ -66,7 +78,8 @@ fn blocks(columns: usize) -> usize {
 
 /// Words of a quantized row of so many columns.
 pub fn words(columns: usize) -> usize {
-    blocks(columns) * BLOCK_WORDS
+    let blocks = blocks(columns);
+    (blocks.div_ceil(LANES) * TURNED_WORDS + blocks * BLOCK_WORDS).next_multiple_of(LANES)
 }
 
 /// The parts of a quantized row.
@@ -81,15 +94,19 @@ struct Vector<'a> {
     sums: &'a [u32],
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "as the sums"))]
     totals: &'a [u32],
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for AVX-512"))]
+    turned: &'a [u32],
 }
 
 impl<'a> Vector<'a> {
-    fn of(row: &'a [u32]) -> Vector<'a> {
-        let blocks = row.len() / BLOCK_WORDS;
-        let (numbers, rest) = row.split_at(blocks * NUMBERS);
+    fn of(row: &'a [u32], columns: usize) -> Vector<'a> {
+        let blocks = blocks(columns);
+        let (turned, rest) = row.split_at(blocks.div_ceil(LANES) * TURNED_WORDS);
+        let (numbers, rest) = rest.split_at(blocks * NUMBERS);
         let (scales, rest) = rest.split_at(blocks);
-        let (sums, totals) = rest.split_at(blocks * SUMS);
-        Vector { numbers, scales, sums, totals }
+        let (sums, rest) = rest.split_at(blocks * SUMS);
+        let totals = &rest[..blocks];
+        Vector { numbers, scales, sums, totals, turned }
     }
 }
 
@@ -100,12 +117,12 @@ impl<'a> Vector<'a> {
 /// When `out` is of another length.
 pub fn quantize(plain: &[f32], out: &mut [u32]) {
     assert_eq!(out.len(), words(plain.len()), "a quantized row of another length");
-    let chunks = plain.chunks(BLOCK);
+    let (chunks, blocks) = (plain.chunks(BLOCK), blocks(plain.len()));
     #[cfg(target_arch = "x86_64")]
     if avx512vnni::is_available() {
-        return avx512vnni::quantize(chunks, out, split);
+        return avx512vnni::quantize(chunks, blocks, out, split);
     }
-    quantize_blocks(chunks, out, split);
+    quantize_blocks(chunks, blocks, out, split);
 }
 
 /// The same of a row in split order.
@@ -115,28 +132,32 @@ pub fn quantize(plain: &[f32], out: &mut [u32]) {
 pub fn quantize_split(row: &[f32], out: &mut [u32]) {
     assert_eq!(out.len(), words(row.len()), "a quantized row of another length");
     assert!(row.len().is_multiple_of(BLOCK), "split order is of whole blocks");
-    let (chunks, copy) = (row.chunks(BLOCK), |row: &[f32], block: &mut [f32]| block.copy_from_slice(row));
+    let (chunks, blocks) = (row.chunks(BLOCK), blocks(row.len()));
+    let copy = |row: &[f32], block: &mut [f32]| block.copy_from_slice(row);
     #[cfg(target_arch = "x86_64")]
     if avx512vnni::is_available() {
-        return avx512vnni::quantize(chunks, out, copy);
+        return avx512vnni::quantize(chunks, blocks, out, copy);
     }
-    quantize_blocks(chunks, out, copy);
+    quantize_blocks(chunks, blocks, out, copy);
 }
 
 /// `bring(chunk, block)` fills a block from a chunk.
 #[inline(always)]
 fn quantize_blocks<'a>(
     mut chunks: impl Iterator<Item = &'a [f32]>,
+    blocks: usize,
     out: &mut [u32],
     bring: impl Fn(&[f32], &mut [f32]),
 ) {
-    let blocks = out.len() / BLOCK_WORDS;
-    let (numbers, rest) = out.split_at_mut(blocks * NUMBERS);
+    let (turned, rest) = out.split_at_mut(blocks.div_ceil(LANES) * TURNED_WORDS);
+    let (numbers, rest) = rest.split_at_mut(blocks * NUMBERS);
     let (scales, rest) = rest.split_at_mut(blocks);
-    let (sums, totals) = rest.split_at_mut(blocks * SUMS);
+    let (sums, rest) = rest.split_at_mut(blocks * SUMS);
+    let totals = &mut rest[..blocks];
+    turned.fill(0);
     let sums = sums.as_chunks_mut().0.iter_mut().zip(totals);
     let outputs = numbers.as_chunks_mut::<NUMBERS>().0.iter_mut().zip(scales).zip(sums);
-    for ((numbers, scale), (sums, total)) in outputs {
+    for (at, ((numbers, scale), (sums, total))) in outputs.enumerate() {
         let mut block = [0.0; BLOCK];
         if let Some(chunk) = chunks.next() {
             bring(chunk, &mut block);
@@ -151,10 +172,27 @@ fn quantize_blocks<'a>(
         }
         *sums = found.map(i32::cast_unsigned);
         *total = found.iter().sum::<i32>().cast_unsigned();
+        if TURNED_WORDS > 0 {
+            let lines = turned[at / LANES * TURNED_WORDS..].as_chunks_mut::<LANES>().0;
+            let lane = turned_lane(at % LANES);
+            // The k-th words of even columns and of odd ones follow one another.
+            for (w, word) in numbers.iter().enumerate() {
+                lines[w % (NUMBERS / 2) * 2 + w / (NUMBERS / 2)][lane] = *word;
+            }
+            lines[NUMBERS][lane] = *scale;
+            lines[NUMBERS + 1][lane] = *total;
+        }
     }
 }
 
+/// The lane of a block among 16 turned ones: four vectors of four blocks each become vectors whose quarters have one block
+/// of each.
+fn turned_lane(block: usize) -> usize {
+    block % 4 * 4 + block / 4
+}
+
 /// What a block's numbers are multiplied by, and its scale.
+#[inline(always)]
 fn scale_of(block: &[f32; BLOCK]) -> (f32, f32) {
     /// Below it the factor would not be finite.
     const LEAST: f32 = 1e-30;
@@ -186,8 +224,9 @@ pub fn multiply(
         "vectors of another length than the rows"
     );
     assert!(isa.is_available(), "this processor has no {}", isa.as_str());
-    let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row)).collect();
-    match kernel(isa, order, vectors.len()) {
+    let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row, rows.columns())).collect();
+    let eight_bits = matches!(rows, Rows::Int8 { .. });
+    match kernel(isa, order, eight_bits, vectors.len()) {
         Kernel::Scalar => drive::<scalar::Kernel>(rows, &vectors, out),
         #[cfg(target_arch = "x86_64")]
         Kernel::Avx2 => drive::<avx2::Kernel>(rows, &vectors, out),
@@ -197,6 +236,12 @@ pub fn multiply(
         }
         #[cfg(target_arch = "x86_64")]
         Kernel::Avx512Vnni => drive::<avx512vnni::Kernel<avx512vnni::Shuffled>>(rows, &vectors, out),
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Avx512VnniBlocks if avx512vnni::permutes() => {
+            drive::<blocks::Kernel<avx512vnni::Permuted>>(rows, &vectors, out);
+        }
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Avx512VnniBlocks => drive::<blocks::Kernel<avx512vnni::Shuffled>>(rows, &vectors, out),
         #[cfg(target_arch = "x86_64")]
         Kernel::Avx512VnniPanels => panel::multiply(rows, &vectors, out),
         #[cfg(target_arch = "aarch64")]
@@ -217,6 +262,8 @@ pub(super) enum Kernel {
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
     #[cfg(target_arch = "x86_64")]
+    Avx512VnniBlocks,
+    #[cfg(target_arch = "x86_64")]
     Avx512VnniPanels,
     #[cfg(target_arch = "aarch64")]
     Neon,
@@ -235,6 +282,8 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             Kernel::Avx512Vnni => "avx512 vnni",
             #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512VnniBlocks => "avx512 vnni blocks",
+            #[cfg(target_arch = "x86_64")]
             Kernel::Avx512VnniPanels => "avx512 vnni panels",
             #[cfg(target_arch = "aarch64")]
             Kernel::Neon => "neon int8",
@@ -246,18 +295,16 @@ impl Kernel {
     }
 }
 
-/// What multiplies so many quantized rows.
-pub(super) fn kernel(isa: Isa, order: Order, vectors: usize) -> Kernel {
+/// What multiplies so many quantized rows, with weights of eight bits or of four.
+pub(super) fn kernel(isa: Isa, order: Order, eight_bits: bool, vectors: usize) -> Kernel {
     match isa {
         Isa::Scalar => Kernel::Scalar,
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx if avx512vnni::is_available() => {
-            if order == Order::Fastest && vectors >= PANELS_MIN {
-                Kernel::Avx512VnniPanels
-            } else {
-                Kernel::Avx512Vnni
-            }
-        }
+        Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx if avx512vnni::is_available() => match order {
+            Order::Fastest if vectors >= panels_min(eight_bits) => Kernel::Avx512VnniPanels,
+            Order::Fastest if vectors > 1 && !eight_bits => Kernel::Avx512VnniBlocks,
+            _ => Kernel::Avx512Vnni,
+        },
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => Kernel::Avx2,
         // A vector alone takes the dot product.
@@ -284,6 +331,14 @@ trait Tiles {
 
     /// `rows` has exactly `R` rows, `vectors` are as long as they have to be.
     fn tile<const R: usize, const T: usize>(rows: Rows<'_>, vectors: [Vector<'_>; T]) -> [[f32; T]; R];
+
+    /// All of them; `out` is (vectors, rows).
+    fn rows_together(rows: Rows<'_>, vectors: &[Vector<'_>], out: &mut [f32])
+    where
+        Self: Sized,
+    {
+        rows_together::<Self>(rows, vectors, out);
+    }
 }
 
 fn drive<K: Tiles>(rows: Rows<'_>, vectors: &[Vector<'_>], out: &mut dyn FnMut(usize, usize, &[f32])) {
@@ -294,7 +349,7 @@ fn drive<K: Tiles>(rows: Rows<'_>, vectors: &[Vector<'_>], out: &mut dyn FnMut(u
     for first in (0..count).step_by(ROWS) {
         let some = (count - first).min(ROWS);
         let products = &mut products[..vectors.len() * some];
-        rows_together::<K>(rows.slice(first..first + some), vectors, products);
+        K::rows_together(rows.slice(first..first + some), vectors, products);
         for (t, products) in products.chunks_exact(some).enumerate() {
             out(first, t, products);
         }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 
-use super::{DOUBLED, OFFSET, Tiles, Vector};
+use super::{DOUBLED, LANES, OFFSET, Tiles, Vector};
 use crate::int8::{SCALE_COLUMNS, numbers_bytes};
 use crate::kernel::{Isa, Rows};
 
@@ -19,6 +19,17 @@ pub(super) trait Codes {
     /// # Safety
     /// The processor has what the kernel uses.
     unsafe fn product<const R: usize, const T: usize>(
+        blocks: &[u8],
+        scales: &[u8],
+        columns: usize,
+        vectors: [Vector<'_>; T],
+    ) -> [[f32; T]; R];
+
+    /// The same with [`super::blocks`].
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn blocks<const R: usize, const T: usize>(
         blocks: &[u8],
         scales: &[u8],
         columns: usize,
@@ -55,6 +66,17 @@ impl Codes for Shuffled {
         unsafe { mxfp4::<Shuffled, R, T>(blocks, scales, columns, vectors) }
     }
 
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    unsafe fn blocks<const R: usize, const T: usize>(
+        blocks: &[u8],
+        scales: &[u8],
+        columns: usize,
+        vectors: [Vector<'_>; T],
+    ) -> [[f32; T]; R] {
+        // SAFETY: the caller's promise.
+        unsafe { super::blocks::product::<Shuffled, R, T>(blocks, scales, columns, vectors) }
+    }
+
     #[inline(always)]
     unsafe fn doubled(bytes: __m512i) -> (__m512i, __m512i) {
         // SAFETY: the caller's promise.
@@ -81,6 +103,17 @@ impl Codes for Permuted {
         unsafe { mxfp4::<Permuted, R, T>(blocks, scales, columns, vectors) }
     }
 
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")]
+    unsafe fn blocks<const R: usize, const T: usize>(
+        blocks: &[u8],
+        scales: &[u8],
+        columns: usize,
+        vectors: [Vector<'_>; T],
+    ) -> [[f32; T]; R] {
+        // SAFETY: the caller's promise.
+        unsafe { super::blocks::product::<Permuted, R, T>(blocks, scales, columns, vectors) }
+    }
+
     #[inline(always)]
     unsafe fn doubled(bytes: __m512i) -> (__m512i, __m512i) {
         // SAFETY: the caller's promise.
@@ -103,10 +136,8 @@ unsafe fn table() -> __m512i {
 
 /// Blocks of a vector of weights.
 const FOUR: usize = 4;
-/// Blocks whose scales are widened together.
-const LANES: usize = 16;
 /// Bytes of a vector, and of a line of the cache.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// Whether the processor has what is used here.
 pub(super) fn is_available() -> bool {
@@ -116,20 +147,22 @@ pub(super) fn is_available() -> bool {
 /// As [`super::quantize_blocks`], which the compiler turns into wide vectors here.
 pub(super) fn quantize<'a>(
     chunks: impl Iterator<Item = &'a [f32]>,
+    blocks: usize,
     out: &mut [u32],
     bring: impl Fn(&[f32], &mut [f32]),
 ) {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     fn wide<'a>(
         chunks: impl Iterator<Item = &'a [f32]>,
+        blocks: usize,
         out: &mut [u32],
         bring: impl Fn(&[f32], &mut [f32]),
     ) {
-        super::quantize_blocks(chunks, out, bring);
+        super::quantize_blocks(chunks, blocks, out, bring);
     }
     assert!(is_available(), "this processor has no VNNI");
     // SAFETY: the processor can, as asserted.
-    unsafe { wide(chunks, out, bring) }
+    unsafe { wide(chunks, blocks, out, bring) }
 }
 
 impl<C: Codes> Tiles for Kernel<C> {

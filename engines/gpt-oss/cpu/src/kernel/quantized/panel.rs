@@ -11,13 +11,11 @@ use std::cell::RefCell;
 
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 
-use super::{DOUBLED, NUMBERS, OFFSET, SUMS, Vector};
+use super::{DOUBLED, LANES, NUMBERS, OFFSET, SUMS, Vector};
 use crate::int8::{SCALE_COLUMNS, numbers_bytes, scales_bytes};
 use crate::kernel::Rows;
 use crate::kernel::transpose::transpose;
 
-/// Rows of a panel.
-const LANES: usize = 16;
 /// Vectors of a block of a panel.
 const BLOCK_LINES: usize = NUMBERS + 1;
 /// Panels of a tile with more than [`NARROW`] tokens, and with fewer: at most 12 sums, and as many dot products.

@@ -6,6 +6,9 @@ use super::*;
 use crate::int8::{SCALE_COLUMNS, numbers_bytes, scales_bytes};
 use crate::kernel::tests::noise;
 
+/// Vectors that meet weights of all kinds in panels.
+const MANY: usize = panels_min(false);
+
 /// What products go to.
 type Out<'a> = &'a mut dyn FnMut(usize, usize, &[f32]);
 
@@ -30,7 +33,7 @@ pub(super) fn quantized_rows(columns: usize, count: usize) -> Vec<Vec<u32>> {
 
 /// What a quantized row stands for, in the order of its columns.
 pub(super) fn plain(row: &[u32], columns: usize) -> Vec<f64> {
-    let vector = Vector::of(row);
+    let vector = Vector::of(row, columns);
     let column = |c: usize| {
         let place = c % BLOCK / 2 + c % 2 * BLOCK / 2;
         let word = vector.numbers[c / BLOCK * NUMBERS + place / 4];
@@ -87,18 +90,25 @@ fn check_with(rows: Rows<'_>, weights: &[f32], inputs: &[Vec<u32>]) {
     }
     #[cfg(target_arch = "x86_64")]
     if avx512vnni::is_available() {
-        let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row)).collect();
+        let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row, columns)).collect();
         compare("panels", &|out| panel::multiply(rows, &vectors, out));
         // Whatever is chosen: each that the processor has.
-        compare("vpshufb", &|out| drive::<avx512vnni::Kernel<avx512vnni::Shuffled>>(rows, &vectors, out));
+        use avx512vnni::Shuffled;
+        compare("vpshufb", &|out| drive::<avx512vnni::Kernel<Shuffled>>(rows, &vectors, out));
+        if matches!(rows, Rows::Mxfp4 { .. }) {
+            compare("blocks, vpshufb", &|out| drive::<blocks::Kernel<Shuffled>>(rows, &vectors, out));
+        }
         if !avx512vnni::permutes() {
             println!("skipped: no vpermb");
+        } else if matches!(rows, Rows::Mxfp4 { .. }) {
+            let blocks = |out: Out<'_>| drive::<blocks::Kernel<avx512vnni::Permuted>>(rows, &vectors, out);
+            compare("blocks, vpermb", &blocks);
         }
     }
     // Whatever is chosen: each that the processor has.
     #[cfg(target_arch = "aarch64")]
     {
-        let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row)).collect();
+        let vectors: Vec<Vector<'_>> = vectors.iter().map(|row| Vector::of(row, columns)).collect();
         compare("smull", &|out| drive::<neon::Plain>(rows, &vectors, out));
         if neon::has_dot() {
             compare("sdot", &|out| drive::<neon::Dot>(rows, &vectors, out));
@@ -227,7 +237,7 @@ fn the_largest_numbers_saturate_nowhere() {
         let mut row = vec![u32::MAX; words(COLUMNS)];
         quantize(&numbers, &mut row);
         assert_eq!(plain(&row, COLUMNS), numbers.iter().map(|n| f64::from(*n)).collect::<Vec<_>>());
-        for count in [1, 4, PANELS_MIN + 6] {
+        for count in [1, 4, MANY + 6] {
             let inputs = vec![row.clone(); count];
             // -6 is code 15, 6 is code 7; the scale 127 is 1.
             let codes: Vec<u8> = (0..COLUMNS).map(|c| if weight_sign(c) < 0.0 { 15 } else { 7 }).collect();
@@ -256,7 +266,7 @@ fn the_largest_numbers_saturate_nowhere() {
 fn a_row_has_the_same_bits_however_many_others_there_are() {
     let (blocks, scales, _) = mxfp4(19, 352);
     let (numbers, number_scales, _) = eight_bits(19, 352);
-    let inputs = quantized_rows(352, PANELS_MIN + 1);
+    let inputs = quantized_rows(352, MANY + 1);
     let vectors: Vec<&[u32]> = inputs.iter().map(Vec::as_slice).collect();
     for rows in [
         Rows::Mxfp4 { blocks: &blocks[1..], scales: &scales, columns: 352 },
@@ -309,7 +319,7 @@ fn what_is_no_number_stays_none_and_tiny_blocks_are_zero() {
         let (numbers, scales, _) = eight_bits(1, 64);
         let rows = Rows::Int8 { numbers: &numbers[1..], scales: &scales[1..], columns: 64 };
         for isa in available() {
-            for vectors in [&[&row[..]; 1][..], &[&row[..]; PANELS_MIN]] {
+            for vectors in [&[&row[..]; 1][..], &[&row[..]; MANY]] {
                 multiply(isa, Order::Fastest, rows, vectors, &mut |_, _, values| {
                     let right = values.iter().all(|value| value.is_nan() == expected.is_none());
                     assert!(right, "{isa:?}: {x} makes {values:?}");
