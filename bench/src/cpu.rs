@@ -51,7 +51,7 @@ const SHORT_PROMPT: u32 = 512;
 /// In the first round only: the peer needs minutes for it.
 const LONG_PROMPT: u32 = 4096;
 /// Times each figure is taken in a turn.
-const REPEATS: u32 = 2;
+const REPEATS: u32 = 3;
 const STREAMS_MAX: u32 = 16;
 const SMALL_STREAMS: [u32; 3] = [1, 4, STREAMS_MAX];
 /// Of the limits, which take seconds.
