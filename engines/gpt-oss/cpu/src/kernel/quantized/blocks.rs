@@ -127,7 +127,7 @@ impl<const T: usize> Product<'_, T> {
     ) {
         // SAFETY: the caller's promise; masks leave what `some` blocks have, and vectors have whole groups.
         unsafe {
-            let mut codes = [[_mm512_setzero_si512(); WORDS]; R];
+            let mut codes = [[_mm512_setzero_si512(); R]; WORDS];
             let mut weight_scales = [_mm512_setzero_ps(); R];
             for r in 0..R {
                 let first = r * self.count + group * LANES;
@@ -145,7 +145,9 @@ impl<const T: usize> Product<'_, T> {
                     // The same place in the rows that come next: the hardware's own prefetch stops at every page.
                     _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD * self.blocks.len()).cast());
                 }
-                codes[r] = turn(vectors);
+                for (codes, turned) in codes.iter_mut().zip(turn(vectors)) {
+                    codes[r] = turned;
+                }
                 let mask = u16::MAX >> (LANES - some);
                 let bytes = _mm_maskz_loadu_epi8(mask, self.scales.as_ptr().add(first).cast());
                 let order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -155,32 +157,29 @@ impl<const T: usize> Product<'_, T> {
             }
             let lines = self.turned.map(|turned| turned.add(group * TURNED_LINES * LANES));
             let line = |t: usize, line: usize| _mm512_loadu_si512(lines[t].add(line * LANES).cast());
-            let mut dots = [[_mm512_setzero_si512(); T]; R];
-            for t in 0..T {
-                let totals = line(t, 2 * WORDS + 1);
-                for dots in &mut dots {
-                    dots[t] = totals;
-                }
+            let mut dots = [[_mm512_setzero_si512(); R]; T];
+            for (t, dots) in dots.iter_mut().enumerate() {
+                dots.fill(line(t, 2 * WORDS + 1));
             }
-            for k in 0..WORDS {
+            for (k, codes) in codes.iter().enumerate() {
                 let mut even = [_mm512_setzero_si512(); R];
                 let mut odd = [_mm512_setzero_si512(); R];
                 for r in 0..R {
-                    (even[r], odd[r]) = C::doubled(codes[r][k]);
+                    (even[r], odd[r]) = C::doubled(codes[r]);
                 }
-                for t in 0..T {
+                for (t, dots) in dots.iter_mut().enumerate() {
                     let (x_even, x_odd) = (line(t, 2 * k), line(t, 2 * k + 1));
                     for r in 0..R {
-                        dots[r][t] = _mm512_dpbusd_epi32(dots[r][t], even[r], x_even);
-                        dots[r][t] = _mm512_dpbusd_epi32(dots[r][t], odd[r], x_odd);
+                        dots[r] = _mm512_dpbusd_epi32(dots[r], even[r], x_even);
+                        dots[r] = _mm512_dpbusd_epi32(dots[r], odd[r], x_odd);
                     }
                 }
             }
-            for t in 0..T {
+            for (t, dots) in dots.iter().enumerate() {
                 let vector_scales = _mm512_castsi512_ps(line(t, 2 * WORDS));
                 for r in 0..R {
                     let scale = _mm512_mul_ps(weight_scales[r], vector_scales);
-                    sums[r][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[r][t]), scale, sums[r][t]);
+                    sums[r][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[r]), scale, sums[r][t]);
                 }
             }
         }
