@@ -44,6 +44,8 @@ enum Verb {
     CheckPlatforms,
     /// Run the tests of the cpu's kernels as code for 64-bit Arm, under qemu
     TestArm64,
+    /// Run the self-test as a program for Windows, under wine: on the cpu, and on a software GPU
+    TestWindows,
     /// Compile the kernels for NVIDIA GPUs into build/cuda-kernels, without a GPU; the next build of the engine has them
     CudaKernels,
     /// Make build/gpu-bundle: everything that is to be seen on a machine with an NVIDIA GPU
@@ -86,6 +88,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Deny => checks::deny(),
         Verb::CheckPlatforms => platforms::check(),
         Verb::TestArm64 => platforms::arm64::test(),
+        Verb::TestWindows => platforms::wine::test(),
         Verb::CudaKernels => cuda::kernels(),
         Verb::GpuBundle => cuda::bundle(),
         Verb::GpuRows(arguments) => cuda::rows::run(&arguments),

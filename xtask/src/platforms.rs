@@ -8,6 +8,7 @@
 pub mod arm64;
 mod rust_src;
 mod stand_in;
+pub mod wine;
 
 use std::path::Path;
 

@@ -47,7 +47,7 @@ pub fn install() -> Result<Tools> {
 }
 
 /// A Vulkan driver that computes on the processor, and the checker of what the kernels become for it.
-fn software_gpu() -> Result<()> {
+pub fn software_gpu() -> Result<()> {
     if !cfg!(target_os = "linux") {
         return Ok(());
     }

@@ -190,7 +190,10 @@ impl Adapter {
         let mut all = Adapter::all();
         let wanted = |a: &Adapter| a.id == id || a.api.as_str() == id;
         let Some(at) = all.iter().position(wanted) else {
-            let known = all.iter().map(|a| a.id.as_str()).collect::<Vec<_>>().join(", ");
+            let known = match &all[..] {
+                [] => "none".to_owned(),
+                all => all.iter().map(|a| a.id.as_str()).collect::<Vec<_>>().join(", "),
+            };
             return Err(DeviceError::NoAdapter { id: id.to_owned(), known });
         };
         let adapter = all.swap_remove(at);
