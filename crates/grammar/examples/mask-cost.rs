@@ -4,8 +4,7 @@
 //! cargo run --release -p grammar --example mask-cost -- DATE COMMIT >> bench/results/llama-MACHINE.jsonl
 //! ```
 //! writes a line of the benchmarks' form for each row, and on stderr what it saw besides. Answers are drawn at random from what may
-//! come, which leads to more of what is rare than a model would. `constraint-cost` of the SDK does the same with the tokens of a
-//! `tokenizer.json`.
+//! come, which leads to more of what is rare than a model would.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -296,6 +296,10 @@ impl Kernel {
 }
 
 /// What multiplies so many quantized rows, with weights of eight bits or of four.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, reason = "kernels of other processors take both alike")
+)]
 pub(super) fn kernel(isa: Isa, order: Order, eight_bits: bool, vectors: usize) -> Kernel {
     match isa {
         Isa::Scalar => Kernel::Scalar,

@@ -54,28 +54,29 @@ pub(super) fn permutes() -> bool {
     is_available() && is_x86_feature_detected!("avx512vbmi")
 }
 
-impl Codes for Shuffled {
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    unsafe fn product<const R: usize, const T: usize>(
-        blocks: &[u8],
-        scales: &[u8],
-        columns: usize,
-        vectors: [Vector<'_>; T],
-    ) -> [[f32; T]; R] {
-        // SAFETY: the caller's promise.
-        unsafe { mxfp4::<Shuffled, R, T>(blocks, scales, columns, vectors) }
-    }
+/// Both kernels, compiled for some features.
+macro_rules! entries {
+    ($features:literal) => {
+        entries! { product, mxfp4, $features }
+        entries! { blocks, super::blocks::product, $features }
+    };
+    ($name:ident, $kernel:path, $features:literal) => {
+        #[target_feature(enable = $features)]
+        unsafe fn $name<const R: usize, const T: usize>(
+            blocks: &[u8],
+            scales: &[u8],
+            columns: usize,
+            vectors: [Vector<'_>; T],
+        ) -> [[f32; T]; R] {
+            use $kernel as kernel;
+            // SAFETY: the caller's promise.
+            unsafe { kernel::<Self, R, T>(blocks, scales, columns, vectors) }
+        }
+    };
+}
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    unsafe fn blocks<const R: usize, const T: usize>(
-        blocks: &[u8],
-        scales: &[u8],
-        columns: usize,
-        vectors: [Vector<'_>; T],
-    ) -> [[f32; T]; R] {
-        // SAFETY: the caller's promise.
-        unsafe { super::blocks::product::<Shuffled, R, T>(blocks, scales, columns, vectors) }
-    }
+impl Codes for Shuffled {
+    entries! { "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni" }
 
     #[inline(always)]
     unsafe fn doubled(bytes: __m512i) -> (__m512i, __m512i) {
@@ -92,27 +93,7 @@ impl Codes for Shuffled {
 }
 
 impl Codes for Permuted {
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")]
-    unsafe fn product<const R: usize, const T: usize>(
-        blocks: &[u8],
-        scales: &[u8],
-        columns: usize,
-        vectors: [Vector<'_>; T],
-    ) -> [[f32; T]; R] {
-        // SAFETY: the caller's promise.
-        unsafe { mxfp4::<Permuted, R, T>(blocks, scales, columns, vectors) }
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")]
-    unsafe fn blocks<const R: usize, const T: usize>(
-        blocks: &[u8],
-        scales: &[u8],
-        columns: usize,
-        vectors: [Vector<'_>; T],
-    ) -> [[f32; T]; R] {
-        // SAFETY: the caller's promise.
-        unsafe { super::blocks::product::<Permuted, R, T>(blocks, scales, columns, vectors) }
-    }
+    entries! { "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi" }
 
     #[inline(always)]
     unsafe fn doubled(bytes: __m512i) -> (__m512i, __m512i) {
