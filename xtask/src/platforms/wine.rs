@@ -95,17 +95,27 @@ impl Wine {
     /// What the self-test prints.
     fn run(&self, words: &[&str]) -> Result<String> {
         eprintln!("  {PACKAGE}.exe {}", words.join(" "));
-        shell::output(
-            shell::command("timeout")
-                .arg(DEADLINE_SECONDS.to_string())
-                .arg(NEEDED[1].0)
-                .arg(&self.program)
-                .args(words)
-                .env("WINEPREFIX", &self.prefix)
-                // Its own remarks, of which there are many.
-                .env("WINEDEBUG", "-all")
-                .env("DISPLAY", &self.display),
-        )
+        let output = shell::command("timeout")
+            .arg(DEADLINE_SECONDS.to_string())
+            .arg(NEEDED[1].0)
+            .arg(&self.program)
+            .args(words)
+            .env("WINEPREFIX", &self.prefix)
+            // Its own remarks, of which there are many.
+            .env("WINEDEBUG", "-all")
+            .env("DISPLAY", &self.display)
+            .output()
+            .context("cannot start timeout, which runs wine")?;
+        let report = String::from_utf8_lossy(&output.stdout).into_owned();
+        // What failed is a line of the report, and not of the errors.
+        ensure!(
+            output.status.success(),
+            "{PACKAGE}.exe {} under wine ended with {} ({DEADLINE_SECONDS} s at most)\n{report}{}",
+            words.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(report)
     }
 }
 

@@ -115,6 +115,16 @@ unsafe fn table() -> __m512i {
     unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(DOUBLED.as_ptr().cast())) }
 }
 
+/// 16 scales of MXFP4 as numbers: a byte is the exponent of its power of two; 0 becomes 0 and not 2^-127, 255 infinity.
+///
+/// # Safety
+/// The processor has AVX-512 F.
+#[inline(always)]
+pub(super) unsafe fn powers(bytes: __m128i) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_cvtepu8_epi32(bytes))) }
+}
+
 /// Blocks of a vector of weights.
 const FOUR: usize = 4;
 /// Bytes of a vector, and of a line of the cache.
@@ -196,8 +206,7 @@ unsafe fn mxfp4<C: Codes, const R: usize, const T: usize>(
             for (r, widened) in weight_scales.iter_mut().enumerate() {
                 // The mask leaves the `some` scales of row r < R from block `first` on.
                 let bytes = _mm_maskz_loadu_epi8(mask, scales.as_ptr().add(r * count + first).cast());
-                // A byte is the exponent of its power of two; 0 becomes 0 and not 2^-127, 255 infinity.
-                *widened = _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_cvtepu8_epi32(bytes)));
+                *widened = powers(bytes);
             }
             let mut vector_scales = [_mm512_setzero_ps(); T];
             for (scales, vector) in vector_scales.iter_mut().zip(vectors) {

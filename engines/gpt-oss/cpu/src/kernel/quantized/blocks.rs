@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 
 use model_formats::mxfp4::{BLOCK, BLOCK_BYTES};
 
-use super::avx512vnni::{Codes, LINE};
+use super::avx512vnni::{Codes, LINE, powers};
 use super::{LANES, TURNED_LINES, Tiles, Vector, tile};
 use crate::kernel::Rows;
 
@@ -151,9 +151,7 @@ impl<const T: usize> Product<'_, T> {
                 let mask = u16::MAX >> (LANES - some);
                 let bytes = _mm_maskz_loadu_epi8(mask, self.scales.as_ptr().add(first).cast());
                 let order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-                let exponents = _mm512_cvtepu8_epi32(_mm_shuffle_epi8(bytes, order));
-                // A byte is the exponent of its power of two; 0 becomes 0 and not 2^-127, 255 infinity.
-                weight_scales[r] = _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponents));
+                weight_scales[r] = powers(_mm_shuffle_epi8(bytes, order));
             }
             let lines = self.turned.map(|turned| turned.add(group * TURNED_LINES * LANES));
             let line = |t: usize, line: usize| _mm512_loadu_si512(lines[t].add(line * LANES).cast());
