@@ -7,7 +7,7 @@
 //! 2. [`Scheduler::admit`] likewise: the oldest waiting sequence gets a free slot, if there is KV for what it has and
 //!    [`RESERVE_TOKENS`] more;
 //! 3. [`Scheduler::plan`]: one token of every sequence that decodes, and a chunk of what others have to read, no longer than
-//!    the [`pace`] allows while somebody decodes. Where blocks are lacking the youngest sequence gives way;
+//!    the [`pace`] allows while somebody decodes; short prompts whole, where more wait than decode. Where blocks are lacking the youngest sequence gives way;
 //! 4. [`Scheduler::completed`] when the forward pass has succeeded;
 //! 5. for every planned row that samples, [`Scheduler::advance`] or [`Scheduler::fail`]; for every sequence that is read to
 //!    be embedded [`Scheduler::embedded`] or `fail`.
@@ -158,6 +158,16 @@ pub struct Counts {
     pub reused_blocks: u64,
 }
 
+/// What the pace has to know of a step.
+#[derive(Debug, Clone, Copy, Default)]
+struct Planned {
+    /// Rows that decode.
+    decoding: u32,
+    prompt_tokens: u32,
+    /// It reads more than the gap allows; see [`pace`].
+    rushes: bool,
+}
+
 #[derive(Debug)]
 pub struct Scheduler {
     limits: Limits,
@@ -171,10 +181,10 @@ pub struct Scheduler {
     cancelled: VecDeque<SequenceId>,
     kv: Option<KvCache>,
     pace: Pace,
-    /// Rows that decode, and prompt tokens, of the step being planned.
-    planned: (u32, u32),
+    /// Of the step being planned.
+    planned: Planned,
     /// The same of the steps under way, the oldest first.
-    under_way: VecDeque<(u32, u32)>,
+    under_way: VecDeque<Planned>,
     counts: Counts,
 }
 
@@ -192,7 +202,7 @@ impl Scheduler {
             cancelled: VecDeque::new(),
             kv: limits.kv.clone().map(KvCache::new),
             pace: Pace::new(limits.prefill_gap),
-            planned: (0, 0),
+            planned: Planned::default(),
             under_way: VecDeque::new(),
             counts: Counts::default(),
             limits,
@@ -396,11 +406,15 @@ impl Scheduler {
         let mut plan = Plan::default();
         let order: Vec<u64> = self.running.keys().copied().collect();
         let decoding = order.iter().filter(|arrival| self.decodes(**arrival)).count() as u32;
+        let reading = order.len() as u32 - decoding;
         let mut room = (self.limits.batch_tokens_max - decoding).min(PREFILL_TOKENS_MAX);
+        // For prompts that are read to their ends.
+        let mut room_to_end = room;
         if decoding > 0 {
             room = room.min(self.pace.chunk());
+            room_to_end = if reading > decoding { room_to_end.min(self.pace.rush()) } else { room };
         }
-        self.planned = (0, 0);
+        self.planned = Planned::default();
         for arrival in order {
             // It may have given way to an older one by now.
             let Some(&id) = self.running.get(&arrival) else { continue };
@@ -409,10 +423,11 @@ impl Scheduler {
                 _ if decodes => 1,
                 left if self.reads_whole(id) => {
                     // The first of a step is taken however long it is: the oldest always moves.
-                    let space = self.limits.batch_tokens_max - decoding - self.planned.1;
-                    let fits = left <= space && (self.planned.1 == 0 || left <= room);
+                    let space = self.limits.batch_tokens_max - decoding - self.planned.prompt_tokens;
+                    let fits = left <= space && (self.planned.prompt_tokens == 0 || left <= room);
                     if fits { left } else { 0 }
                 }
+                left if left <= room_to_end => left,
                 left => left.min(room),
             };
             if wanted == 0 || self.ends_with_pending(id) {
@@ -423,10 +438,12 @@ impl Scheduler {
                 continue;
             }
             if decodes {
-                self.planned.0 += 1;
+                self.planned.decoding += 1;
             } else {
-                self.planned.1 += tokens;
+                self.planned.prompt_tokens += tokens;
+                self.planned.rushes |= tokens > room;
                 room = room.saturating_sub(tokens);
+                room_to_end = room_to_end.saturating_sub(tokens);
             }
             let sequence = self.sequences.get_mut(&id).expect("what runs is known");
             let length = sequence.length();
@@ -563,8 +580,12 @@ impl Scheduler {
 
     /// The oldest step under way has succeeded and took so long.
     pub fn paced(&mut self, took: Duration) {
-        let (decoding, prompt_tokens) = self.under_way.pop_front().unwrap_or_default();
-        self.pace.note(decoding, prompt_tokens, took);
+        let Planned { decoding, prompt_tokens, rushes } = self.under_way.pop_front().unwrap_or_default();
+        if rushes && decoding > 0 {
+            self.pace.note_rush(prompt_tokens, took);
+        } else {
+            self.pace.note(decoding, prompt_tokens, took);
+        }
     }
 
     /// A token was chosen for a planned row. `stops`: it ends the sequence by what it is or spells.

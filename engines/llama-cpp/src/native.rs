@@ -142,3 +142,40 @@ fn c_path(path: &Path) -> Result<CString, Status> {
         Status::load_failed(reason::FILE_UNREADABLE, message)
     })
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    unsafe extern "C" {
+        fn posix_memalign(place: *mut *mut std::ffi::c_void, alignment: usize, bytes: usize) -> i32;
+        fn free(place: *mut std::ffi::c_void);
+    }
+
+    /// Whether the system was asked for huge pages at an address; none where it has not got them at all.
+    fn huge_pages_wanted(at: usize) -> Option<bool> {
+        let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?;
+        if enabled.contains("[never]") {
+            return None;
+        }
+        let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let range = |line: &str| {
+            let (from, to) = line.split_whitespace().next()?.split_once('-')?;
+            Some(usize::from_str_radix(from, 16).ok()?..usize::from_str_radix(to, 16).ok()?)
+        };
+        let mut lines = maps.lines().skip_while(|line| !range(line).is_some_and(|range| range.contains(&at)));
+        let flags = lines.find(|line| line.starts_with("VmFlags:"))?;
+        Some(flags.split_whitespace().any(|flag| flag == "hg"))
+    }
+
+    #[test]
+    fn what_ggml_takes_is_asked_for_in_huge_pages() {
+        const BYTES: usize = 16 << 20;
+        let mut place = std::ptr::null_mut();
+        // SAFETY: the place is written when the call succeeds, and freed once.
+        unsafe {
+            assert_eq!(posix_memalign(&raw mut place, 64, BYTES), 0);
+            let wanted = huge_pages_wanted(place as usize + BYTES / 2);
+            free(place);
+            assert_ne!(wanted, Some(false));
+        }
+    }
+}

@@ -6,6 +6,11 @@
 //! target over measured. With a cost of a + b·n that settles where the cost is the target, from below without passing
 //! it, and follows a cost that grows with the position.
 //!
+//! **Rush.** Where more sequences wait for their first token than decode, more people lose by the gap than gain: sixteen requests
+//! that came together would be let in one by one, at the pace of the first. Then a step may take [`RUSH`] gaps, but only for
+//! prompts that it reads to their ends: each such step makes at least one more decode, so there are few of them in a row, and a
+//! long prompt keeps to the gap.
+//!
 //! **Invariant:** reads no clock; durations are arguments.
 
 use std::collections::VecDeque;
@@ -16,6 +21,8 @@ pub const CHUNK_FIRST: u32 = 16;
 /// Tokens of a chunk at least, whatever the gap: a prompt has to arrive. Where reading weights is what costs, the first
 /// token of a chunk costs the most: in a mixture of experts it visits others than the streams do.
 pub const CHUNK_MIN: u32 = 1;
+/// Gaps that a step in a rush may take.
+pub const RUSH: u32 = 10;
 /// The share of the gap that is aimed at; the rest is for steps that take longer than the one before.
 const TARGET_SHARE: f64 = 0.75;
 /// A chunk grows at most by this factor in a step.
@@ -62,6 +69,11 @@ impl Pace {
         self.chunk as u32
     }
 
+    /// The same of a step in a rush.
+    pub fn rush(&self) -> u32 {
+        (self.chunk * f64::from(RUSH)) as u32
+    }
+
     /// Prompt tokens a second, as last seen.
     pub fn prefill_rate(&self) -> Option<f64> {
         self.prefill_rate
@@ -88,11 +100,7 @@ impl Pace {
         }
         let tokens = f64::from(prompt_tokens);
         if decoding == 0 {
-            self.prefill_rate = rate(tokens, took);
-            if !self.measured && took > 0.0 {
-                // Nothing waited, so the chunk was a large one; a token of a small chunk costs more. Half of it is a guess.
-                self.set(tokens * self.target() / took / 2.0);
-            }
+            self.large(tokens, took);
             return;
         }
         let added = (took - self.decode_seconds().unwrap_or(0.0)).max(0.0);
@@ -103,6 +111,23 @@ impl Pace {
         if tokens >= self.chunk.floor() || added > self.target() || fitting > self.chunk {
             self.set(fitting);
             self.measured = true;
+        }
+    }
+
+    /// The same of a step in a rush.
+    pub fn note_rush(&mut self, prompt_tokens: u32, took: Duration) {
+        self.large(
+            f64::from(prompt_tokens),
+            (took.as_secs_f64() - self.decode_seconds().unwrap_or(0.0)).max(0.0),
+        );
+    }
+
+    /// Tokens of a chunk that no gap has bounded took so many seconds.
+    fn large(&mut self, tokens: f64, seconds: f64) {
+        self.prefill_rate = rate(tokens, seconds);
+        if !self.measured && seconds > 0.0 {
+            // A token of a small chunk costs more. Half of it is a guess.
+            self.set(tokens * self.target() / seconds / 2.0);
         }
     }
 

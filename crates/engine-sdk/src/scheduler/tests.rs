@@ -103,6 +103,52 @@ fn a_sequence_that_decodes_shares_its_steps_with_the_prompt_of_another() {
     assert_eq!(rows(&batch), [(0, 3, 1, true), (1, 7, 2, true)]);
 }
 
+/// One sequence decodes, and the pace has seen that a prompt's token takes 24 ms: it begins with three.
+fn one_that_decodes(sequences_max: u32) -> (Scheduler, Batch) {
+    let mut scheduler = Scheduler::new(limits(1000, sequences_max, 512));
+    let mut batch = Batch::new();
+    scheduler.submit(1, prompt(100), 0, 0).unwrap();
+    admit_all(&mut scheduler);
+    scheduler.plan(&mut batch);
+    scheduler.completed(Duration::from_millis(2400));
+    scheduler.advance(1, 5, false);
+    assert_eq!(scheduler.pace().chunk(), 3);
+    (scheduler, batch)
+}
+
+#[test]
+fn short_prompts_that_are_more_than_those_who_decode_are_read_whole() {
+    let (mut scheduler, mut batch) = one_that_decodes(8);
+    for sequence in 2..=5 {
+        scheduler.submit(sequence, prompt(12), 0, 0).unwrap();
+    }
+    admit_all(&mut scheduler);
+    let lengths = |batch: &Batch| rows(batch).iter().map(|row| row.2).collect::<Vec<_>>();
+    let mut step = |scheduler: &mut Scheduler| {
+        let plan = scheduler.plan(&mut batch);
+        scheduler.completed(Duration::from_millis(24 * 24));
+        for sample in plan.samples {
+            scheduler.advance(sample.sequence, 5, false);
+        }
+        lengths(&batch)
+    };
+    // One decodes and four wait: 31 tokens may be read, and two prompts fit.
+    assert_eq!(step(&mut scheduler), [1, 12, 12]);
+    // Three decode and two wait.
+    assert_eq!(step(&mut scheduler), [1, 1, 1, 3]);
+}
+
+#[test]
+fn a_long_prompt_keeps_to_the_gap_also_where_more_wait_and_short_ones_pass_it() {
+    let (mut scheduler, mut batch) = one_that_decodes(8);
+    for (sequence, tokens) in [(2, 200), (3, 300), (4, 9)] {
+        scheduler.submit(sequence, prompt(tokens), 0, 0).unwrap();
+    }
+    admit_all(&mut scheduler);
+    pass(&mut scheduler, &mut batch);
+    assert_eq!(rows(&batch), [(0, 100, 1, true), (1, 0, 3, false), (3, 0, 9, true)]);
+}
+
 #[test]
 fn a_step_reads_at_most_the_constant_of_prompt_tokens() {
     let mut scheduler = Scheduler::new(limits(10_000, 2, 10_000));

@@ -124,3 +124,21 @@ fn a_prompt_that_was_read_alone_gives_the_first_guess() {
     pace.note(0, 500, Duration::from_millis(500));
     assert_eq!(pace.chunk(), 75, "150 fit the target; a token of a small chunk costs more");
 }
+
+#[test]
+fn a_step_in_a_rush_says_nothing_against_chunks_that_were_measured() {
+    let mut pace = Pace::new(Duration::from_millis(100));
+    pace.note(0, 16, Duration::from_millis(160));
+    pace.note_rush(40, Duration::from_millis(200));
+    assert_eq!(pace.chunk(), 7, "before anything is measured it is the better guess");
+    pace.note(1, 0, Duration::from_millis(10));
+    for _ in 0..20 {
+        let chunk = pace.chunk();
+        pace.note(1, chunk, Duration::from_secs_f64(0.01 + f64::from(chunk) * 5e-3));
+    }
+    let before = pace.chunk();
+    assert_eq!((before, pace.rush() / before), (15, RUSH));
+    pace.note_rush(150, Duration::from_secs(1));
+    assert_eq!(pace.chunk(), before);
+    assert_eq!(pace.prefill_rate().map(f64::round), Some(152.0));
+}
