@@ -1,8 +1,9 @@
 //! `bench llama`: a GGUF file through router, node and the engine llama-cpp, beside llama-server with the same file.
 //!
-//! Both have the same threads, room for the same sequences, and get the same requests over HTTP; see [`streams`]. In a round
-//! each has its turn with all numbers of requests, ours first in even rounds and the peer first in odd ones. Only one of
-//! them runs at a time.
+//! Both have the same threads, room for the same sequences, and get the same requests over HTTP; see [`streams`]. Both are
+//! there from the beginning to the end, and their turns follow on one another request by request, because a machine that is
+//! shared changes its speed from minute to minute: ours first in even turns, the peer first in odd ones. Where memory does not
+//! hold the file twice (`--one-at-a-time`) they are started in turn, each for all numbers of requests of a round.
 //!
 //! [`streams`]: crate::cpu::streams
 
@@ -41,6 +42,9 @@ pub struct LlamaArguments {
     /// Tokens of each answer
     #[arg(long, default_value_t = TOKENS)]
     tokens: u32,
+    /// Only one of them runs at a time, for a file that memory does not hold twice
+    #[arg(long)]
+    one_at_a_time: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,30 +64,48 @@ pub fn run(arguments: &LlamaArguments, common: &Common) -> Result<Vec<Row>> {
     let rounds = common.rounds(ROUNDS);
     let none: Samples = vec![Vec::new(); arguments.streams.len()];
     let (mut ours, mut theirs) = (none.clone(), none);
-    for round in 0..rounds {
-        let mut sides = [Side::Ours, Side::Peer];
-        if round % 2 == 1 {
-            sides.reverse();
+    let sides =
+        |turn: u32| if turn.is_multiple_of(2) { [Side::Ours, Side::Peer] } else { [Side::Peer, Side::Ours] };
+    let start = async |side| {
+        let server = match (side, &peer) {
+            (Side::Ours, _) => Server::ours(common, &arguments.file).await.context("the product")?,
+            (Side::Peer, Some(peer)) => {
+                Server::peer(peer.server(), &arguments.file).await.context("llama-server")?
+            }
+            (Side::Peer, None) => return Ok(None),
+        };
+        // Loads the model, where that waits for a request.
+        server.requests(1, PROMPT_TOKENS, 1).await.context("the first request")?;
+        anyhow::Ok(Some(server))
+    };
+    runtime.block_on(async {
+        if arguments.one_at_a_time {
+            for round in 0..rounds {
+                for side in sides(round) {
+                    let Some(server) = start(side).await? else { continue };
+                    let samples = side.of(&mut ours, &mut theirs);
+                    for _ in 0..REPEATS {
+                        for (streams, samples) in arguments.streams.iter().zip(&mut *samples) {
+                            samples.push(measure(arguments, &server, *streams).await?);
+                        }
+                    }
+                }
+            }
+            return Ok(());
         }
-        for side in sides {
-            match (side, &peer) {
-                (Side::Ours, _) => {
-                    let turn = async {
-                        measure(arguments, &Server::ours(common, &arguments.file).await?, &mut ours).await
-                    };
-                    runtime.block_on(turn).context("the product")?;
+        let servers = (start(Side::Ours).await?, start(Side::Peer).await?);
+        for turn in 0..rounds * REPEATS {
+            for (which, streams) in arguments.streams.iter().enumerate() {
+                for side in sides(turn) {
+                    let server = if side == Side::Ours { &servers.0 } else { &servers.1 };
+                    let Some(server) = server else { continue };
+                    let samples = &mut side.of(&mut ours, &mut theirs)[which];
+                    samples.push(measure(arguments, server, *streams).await?);
                 }
-                (Side::Peer, Some(peer)) => {
-                    let server = peer.server();
-                    let turn = async {
-                        measure(arguments, &Server::peer(server, &arguments.file).await?, &mut theirs).await
-                    };
-                    runtime.block_on(turn).context("llama-server")?;
-                }
-                (Side::Peer, None) => {}
             }
         }
-    }
+        anyhow::Ok(())
+    })?;
     let row = |((streams, ours), theirs): ((&u32, &mut Vec<f64>), &mut Vec<f64>)| {
         let peer = (!theirs.is_empty()).then(|| median(theirs));
         let name = arguments.name.as_ref().map(|name| format!("{name}-")).unwrap_or_default();
@@ -98,14 +120,13 @@ pub fn run(arguments: &LlamaArguments, common: &Common) -> Result<Vec<Row>> {
     Ok(arguments.streams.iter().zip(&mut ours).zip(&mut theirs).map(row).collect())
 }
 
-async fn measure(arguments: &LlamaArguments, server: &Server, samples: &mut Samples) -> Result<()> {
-    // Loads the model, where that waits for a request.
-    server.requests(1, PROMPT_TOKENS, 1).await.context("the first request")?;
-    for _ in 0..REPEATS {
-        for (streams, samples) in arguments.streams.iter().zip(&mut *samples) {
-            let answers = server.requests(*streams, PROMPT_TOKENS, arguments.tokens).await?;
-            samples.push(answers.tokens_per_s);
-        }
+impl Side {
+    fn of<'a>(self, ours: &'a mut Samples, theirs: &'a mut Samples) -> &'a mut Samples {
+        if self == Side::Ours { ours } else { theirs }
     }
-    Ok(())
+}
+
+/// Tokens a second of so many requests at once.
+async fn measure(arguments: &LlamaArguments, server: &Server, streams: u32) -> Result<f64> {
+    Ok(server.requests(streams, PROMPT_TOKENS, arguments.tokens).await?.tokens_per_s)
 }
