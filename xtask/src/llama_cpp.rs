@@ -60,7 +60,8 @@ pub fn run(arguments: &LlamaCppArguments) -> Result<()> {
     devices.push(Device::Cpu);
     devices.sort_unstable();
     devices.dedup();
-    devices.iter().try_for_each(|device| toolchain::device(*device))?;
+    let environment: Vec<_> =
+        devices.iter().map(|device| toolchain::device(*device)).collect::<Result<_>>()?;
     let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
     let what = format!("{}-{}", names.join("-"), arguments.cpu.name());
     let config = shell::build_dir().join(format!("llama-cpp-{what}.toml"));
@@ -69,6 +70,7 @@ pub fn run(arguments: &LlamaCppArguments) -> Result<()> {
     let target = Metadata::read()?.target_directory;
     let own = target.join("llama-cpp").join(&what);
     let mut command = shell::cargo();
+    command.envs(environment.into_iter().flatten());
     command.args(["build", "--lib", "--release", "--target-dir"]).arg(&own);
     shell::run(command.args(self::arguments(&config, &names.join(","))))?;
     let bin_dir = target.join("release");

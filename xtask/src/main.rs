@@ -7,6 +7,7 @@ mod bench;
 mod build;
 mod checks;
 mod cuda;
+mod debian;
 mod demo;
 mod llama_cpp;
 mod metadata;

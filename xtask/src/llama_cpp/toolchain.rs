@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::Device;
+use crate::debian::Suite;
 use crate::{setup, shell};
 
 /// Versions of clang that llama.cpp has been compiled with, the newest first; the one without a number last.
@@ -18,6 +19,8 @@ const PREFERRED_CLANG: &str = "clang-16";
 const VULKAN_SDK: &str = "VULKAN_SDK";
 /// llama.cpp names types of `VK_EXT_layer_settings`, whatever it is built for. Debian 12 has 239.
 const VULKAN_HEADERS_MIN: u32 = 272;
+/// Debian's suite whose package has newer headers, and the package. They are the same for every Debian.
+const NEWER_HEADERS: (&str, &str) = ("trixie", "libvulkan-dev");
 /// What a linker finds as `-lvulkan`.
 const LOADERS: [&str; 4] = [
     "/usr/lib/x86_64-linux-gnu/libvulkan.so",
@@ -51,30 +54,31 @@ pub fn clang() -> Option<&'static str> {
     })
 }
 
-/// For a device besides.
-pub fn device(device: Device) -> Result<()> {
+/// For a device besides. Gives what has to be in the environment of the build.
+pub fn device(device: Device) -> Result<Option<(&'static str, PathBuf)>> {
     match device {
-        Device::Cpu => Ok(()),
-        Device::Cuda if runs("nvcc") => Ok(()),
+        Device::Cpu => Ok(None),
+        Device::Cuda if runs("nvcc") => Ok(None),
         Device::Cuda => bail!(
             "nvcc, which compiles llama.cpp's kernels for NVIDIA GPUs, is missing\nhint: install the CUDA toolkit, and put the \
              folder of nvcc on the PATH"
         ),
-        Device::Metal if cfg!(target_os = "macos") => Ok(()),
+        Device::Metal if cfg!(target_os = "macos") => Ok(None),
         Device::Metal => {
             bail!("llama.cpp is compiled for Metal on macOS alone\nhint: leave `--device metal` out")
         }
-        Device::Vulkan => vulkan(),
+        Device::Vulkan => Ok(vulkan()?.map(|sdk| (VULKAN_SDK, sdk))),
     }
 }
 
-/// The compiler of shaders, and on Linux the loader with the headers, which have no program to ask.
-fn vulkan() -> Result<()> {
+/// The compiler of shaders, and on Linux the loader with the headers, which have no program to ask. Gives the folder with headers
+/// that are newer than the system's, where those are too old.
+fn vulkan() -> Result<Option<PathBuf>> {
     if !runs("glslc") {
         setup::apt_install("glslc", "glslc, which compiles llama.cpp's shaders for Vulkan")?;
     }
     if !cfg!(target_os = "linux") {
-        return Ok(());
+        return Ok(None);
     }
     let sdk = std::env::var_os(VULKAN_SDK).map(|sdk| Path::new(&sdk).join("include"));
     let find = |header: &str| {
@@ -93,24 +97,56 @@ fn vulkan() -> Result<()> {
     }
     let core =
         find("vulkan/vulkan_core.h").context("the headers of Vulkan are not where they were installed")?;
-    let text = std::fs::read_to_string(&core).with_context(|| format!("cannot read {}", core.display()))?;
-    let version =
-        header_version(&text).with_context(|| format!("{} does not say its version", core.display()))?;
-    if version < VULKAN_HEADERS_MIN {
-        bail!(
-            "{} is of version {version} of Vulkan's headers, and llama.cpp needs {VULKAN_HEADERS_MIN} (1.3.{VULKAN_HEADERS_MIN})\n\
-             hint: unpack newer ones, such as those of Debian 13's libvulkan-dev, as FOLDER/include/vulkan, and set {VULKAN_SDK}=FOLDER; \
-             LunarG's SDK sets it by itself",
-            core.display()
-        );
+    let version = header_version(&core)?;
+    if version >= VULKAN_HEADERS_MIN {
+        return Ok(None);
     }
-    Ok(())
+    let too_old = format!(
+        "{} is of version {version} of Vulkan's headers, and llama.cpp needs {VULKAN_HEADERS_MIN} (1.3.{VULKAN_HEADERS_MIN})",
+        core.display()
+    );
+    let hint = format!(
+        "hint: unpack newer ones, such as those of Debian 13's libvulkan-dev, as FOLDER/include/vulkan, and set {VULKAN_SDK}=FOLDER; \
+         LunarG's SDK sets it by itself"
+    );
+    // Whoever has named a folder gets no other one.
+    if sdk.is_some() {
+        bail!("{too_old}\n{hint}");
+    }
+    newer_headers(&too_old).map(Some).with_context(|| format!("{too_old}\n{hint}"))
+}
+
+/// The folder that [`VULKAN_SDK`] is to name, with Debian's newer headers.
+fn newer_headers(why: &str) -> Result<PathBuf> {
+    let (suite, package) = NEWER_HEADERS;
+    let dir = shell::build_dir().join(format!("{package}-{suite}"));
+    let sdk = dir.join("usr");
+    let core = sdk.join("include/vulkan/vulkan_core.h");
+    if !core.exists() {
+        setup::say(
+            "newer headers of Vulkan",
+            why,
+            &format!("Debian's {package} from {suite}, unpacked into build/ only"),
+        );
+        let suite = Suite::open(suite)?;
+        let versions = suite.versions(package)?;
+        let version = versions.first().with_context(|| format!("the suite has no {package}"))?;
+        suite.unpack(package, version, &dir)?;
+    }
+    let version = header_version(&core)?;
+    ensure!(version >= VULKAN_HEADERS_MIN, "{} is of version {version}, too", core.display());
+    Ok(sdk)
 }
 
 /// `#define VK_HEADER_VERSION 309`; it counts on over 1.3 and 1.4.
-fn header_version(text: &str) -> Option<u32> {
+fn version_in(text: &str) -> Option<u32> {
     let of = |line: &str| line.strip_prefix("#define VK_HEADER_VERSION ")?.trim().parse().ok();
     text.lines().find_map(of)
+}
+
+fn header_version(core: &Path) -> Result<u32> {
+    let text = std::fs::read_to_string(core).with_context(|| format!("cannot read {}", core.display()))?;
+    version_in(&text).with_context(|| format!("{} does not say its version", core.display()))
 }
 
 fn runs(program: &str) -> bool {
@@ -124,7 +160,7 @@ mod tests {
     #[test]
     fn headers_say_their_version() {
         let text = "// Version of this file\n#define VK_HEADER_VERSION 239\n\n#define VK_HEADER_VERSION_COMPLETE VK_MAKE_API_VERSION(0, 1, 3, VK_HEADER_VERSION)\n";
-        assert_eq!(header_version(text), Some(239));
-        assert_eq!(header_version("#define VK_HEADER_VERSION_COMPLETE 7\n"), None);
+        assert_eq!(version_in(text), Some(239));
+        assert_eq!(version_in("#define VK_HEADER_VERSION_COMPLETE 7\n"), None);
     }
 }
