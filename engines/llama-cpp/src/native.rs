@@ -167,8 +167,8 @@ mod tests {
     }
 
     #[test]
-    fn what_ggml_takes_is_asked_for_in_huge_pages() {
-        const BYTES: usize = 16 << 20;
+    fn what_is_large_is_asked_for_in_huge_pages() {
+        const BYTES: usize = 128 << 20;
         let mut place = std::ptr::null_mut();
         // SAFETY: the place is written when the call succeeds, and freed once.
         unsafe {

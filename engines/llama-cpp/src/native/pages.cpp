@@ -1,4 +1,4 @@
-// Weights, KV and the graph's memory in huge pages, on Linux.
+// Large allocations in huge pages, on Linux.
 //
 // GGML gets all of its memory from posix_memalign, and the linker puts the function below in the place of the C library's
 // (`--wrap` in build.rs). Linux gives small pages where nobody asks for more, and weights are read faster from huge ones (one
@@ -14,8 +14,9 @@ extern "C" {
 int __real_posix_memalign(void ** place, size_t alignment, size_t bytes);
 
 int __wrap_posix_memalign(void ** place, size_t alignment, size_t bytes) {
-    // Of less than this no part may be a whole huge page.
-    constexpr size_t LEAST = size_t(4) << 20;
+    // Weights and a KV that count. A buffer of which a part is never used takes whole huge pages all the same, which is beyond the
+    // estimate where it is small.
+    constexpr size_t LEAST = size_t(64) << 20;
     // No page of Linux is larger, and so none is asked for that is not all ours.
     constexpr uintptr_t PAGE = 65536;
     const int code = __real_posix_memalign(place, alignment, bytes);
