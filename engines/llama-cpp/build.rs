@@ -23,7 +23,7 @@ fn main() {
         build.file(PAGES);
         // The name is undefined from the beginning, so that the function is taken whatever the order of the libraries.
         for argument in ["--wrap=posix_memalign", "--undefined=__wrap_posix_memalign"] {
-            println!("cargo::rustc-link-arg=-Wl,{argument}");
+            println!("cargo::rustc-cdylib-link-arg=-Wl,{argument}");
         }
     }
     build.compile("llmr_llama_guard");

@@ -42,6 +42,48 @@ fn no_model_takes_more_than_was_estimated() {
     }
 }
 
+/// Bytes of the largest part of a process's memory for which huge pages were asked; none where the system has not got them.
+#[cfg(target_os = "linux")]
+fn largest_in_huge_pages(process: u32) -> Option<u64> {
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?;
+    if enabled.contains("[never]") {
+        return None;
+    }
+    let maps = std::fs::read_to_string(format!("/proc/{process}/smaps")).ok()?;
+    let (mut size, mut largest) = (0, 0);
+    for line in maps.lines() {
+        if let Some(kilobytes) = line.strip_prefix("Size:") {
+            size = kilobytes.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10;
+        } else if let Some(flags) = line.strip_prefix("VmFlags:")
+            && flags.split_whitespace().any(|flag| flag == "hg")
+        {
+            largest = largest.max(size);
+        }
+    }
+    Some(largest)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_large_kv_is_asked_for_in_huge_pages() {
+    if llama_cpp_is_missing() {
+        return;
+    }
+    // Of each token 1 KiB: 128 MiB in all.
+    const SEQUENCES: u32 = 16;
+    let small = tempfile::tempdir().unwrap();
+    write_large_gguf(&SMALL, &small.path().join("small.gguf")).unwrap();
+    let mut bench = Bench::open(&subject(small.path())).unwrap();
+    let settings = settings(SMALL.context, SEQUENCES);
+    bench.worker.load(&bench.model, &settings, &[]).unwrap().unwrap();
+    if let Some(bytes) = largest_in_huge_pages(bench.worker.process_id()) {
+        // But for what lies at its ends beside whole pages.
+        let least = (u64::from(SMALL.context * SEQUENCES) << 10) - (1 << 20);
+        assert!(bytes >= least, "of {least} bytes of KV {bytes} are asked for in huge pages");
+    }
+    bench.finish().unwrap();
+}
+
 /// What changes what attention takes.
 const OPTIONS: [&str; 3] = ["", r#"{"flash_attention": false}"#, r#"{"kv_format": "f32"}"#];
 
