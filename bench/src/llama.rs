@@ -8,6 +8,7 @@
 //! [`streams`]: crate::cpu::streams
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -22,6 +23,9 @@ const ROUNDS: u32 = 2;
 const STREAMS: [u32; 3] = [1, 4, 16];
 /// Of each answer, when nobody says how many.
 const TOKENS: u32 = 128;
+/// Before each turn: for a while after an answer the threads of the one that had the turn before still look for work, and take
+/// processors from the other. llama.cpp's own pool does so for a tenth of a second, libomp for a fifth.
+const REST: Duration = Duration::from_millis(500);
 /// Times each number of requests is measured in a turn.
 const REPEATS: u32 = 3;
 
@@ -128,5 +132,6 @@ impl Side {
 
 /// Tokens a second of so many requests at once.
 async fn measure(arguments: &LlamaArguments, server: &Server, streams: u32) -> Result<f64> {
+    tokio::time::sleep(REST).await;
     Ok(server.requests(streams, PROMPT_TOKENS, arguments.tokens).await?.tokens_per_s)
 }
