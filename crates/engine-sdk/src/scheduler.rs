@@ -7,7 +7,8 @@
 //! 2. [`Scheduler::admit`] likewise: the oldest waiting sequence gets a free slot, if there is KV for what it has and
 //!    [`RESERVE_TOKENS`] more;
 //! 3. [`Scheduler::plan`]: one token of every sequence that decodes, and a chunk of what others have to read, no longer than
-//!    the [`pace`] allows while somebody decodes; short prompts whole, where more wait than decode. Where blocks are lacking the youngest sequence gives way;
+//!    the [`pace`] allows while somebody decodes; short prompts whole, where more wait than decode. Where blocks are lacking
+//!    the youngest sequence gives way;
 //! 4. [`Scheduler::completed`] when the forward pass has succeeded;
 //! 5. for every planned row that samples, [`Scheduler::advance`] or [`Scheduler::fail`]; for every sequence that is read to
 //!    be embedded [`Scheduler::embedded`] or `fail`.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::debian::Suite;
-use crate::shell;
+use crate::{setup, shell};
 
 /// Debian's suite that carries current compilers' sources. They are the same for every architecture and every Debian.
 const SUITE: &str = "trixie-backports";
@@ -38,9 +38,11 @@ fn compiler_version() -> Result<String> {
 }
 
 fn from_debian(version: &str, into: &Path) -> Result<()> {
-    eprintln!("  missing: the standard library's sources of Rust {version}");
-    eprintln!("      why: to check the code for Windows and macOS on this machine");
-    eprintln!("  install: Debian's {PACKAGE} from {SUITE} (45 MB), unpacked into build/ only");
+    setup::say(
+        &format!("the standard library's sources of Rust {version}"),
+        "to check the code for Windows and macOS on this machine",
+        &format!("Debian's {PACKAGE} from {SUITE} (45 MB), unpacked into build/ only"),
+    );
     let suite = Suite::open(SUITE).with_context(|| {
         format!("no {PACKAGE} here\nhint: `rustup component add rust-src` gives the same sources")
     })?;
