@@ -1,4 +1,5 @@
-//! The contract between router and node: the types, their version, and the reversed HTTP/2 connection.
+//! The contract between router and node: the types, their version, the reversed HTTP/2 connection, and the link within one
+//! process that takes its place in `up`.
 //!
 //! A node dials the router with `POST /node/v1/link`, `Upgrade: llm-router-node/2`, its join secret as bearer token and
 //! a [`Join`] as JSON body. The router answers 101, or an error with an [`ApiError`] body that says why the node is not

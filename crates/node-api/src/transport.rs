@@ -5,19 +5,25 @@
 //! | node | [`dial`] the router, then [`serve`] a [`NodeService`] on what it returns |
 //! | router | [`check_upgrade`], read the [`crate::Join`], answer [`switching_protocols`], then [`NodeLink::open`] |
 //!
+//! Where both are one process there is no connection: the node makes a [`NodeLink`] with [`local`], gives it to its
+//! [`LocalRouter`] and runs the rest.
+//!
 //! **Invariant:** whoever is silent is found out: both ends send HTTP/2 pings, and every wait has a deadline.
 
 mod accept;
 mod client;
 mod dial;
 mod lines;
+mod link;
+mod local;
 mod server;
 
 pub use accept::{check_upgrade, error_response, switching_protocols};
-pub use client::{LinkError, NodeLink};
 pub use dial::{DialError, Dialled, dial};
 use lines::append_line;
 pub use lines::{LineDecoder, LineError, Lines, encode_line};
+pub use link::{LinkError, NodeLink};
+pub use local::{LocalRouter, LocalServing, local};
 pub use server::{EventStream, NodeService, serve};
 
 use std::time::Duration;

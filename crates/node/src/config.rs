@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use model_store::HubConfig;
+use node_api::transport::LocalRouter;
 
 use crate::devices::SimulatedDevices;
 use crate::memory::MemoryLimits;
@@ -78,16 +80,26 @@ impl Config {
 }
 
 /// A router to join.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RouterAddress {
-    /// `http://host:port`.
-    pub url: String,
-    pub join_secret: String,
+#[derive(Clone)]
+pub enum RouterAddress {
+    /// It is dialled.
+    Url {
+        /// `http://host:port`.
+        url: String,
+        join_secret: String,
+    },
+    /// It runs in this very process.
+    Local(Arc<dyn LocalRouter>),
 }
 
 impl std::fmt::Debug for RouterAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RouterAddress").field("url", &self.url).field("join_secret", &"…").finish()
+        match self {
+            RouterAddress::Url { url, .. } => {
+                f.debug_struct("Url").field("url", url).field("join_secret", &"…").finish()
+            }
+            RouterAddress::Local(router) => f.debug_tuple("Local").field(router).finish(),
+        }
     }
 }
 

@@ -1,10 +1,12 @@
-//! The connection to one router: dialled, served on, and dialled again when it is lost.
+//! The link to one router: made, served on, and made again when it is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use http::Uri;
-use node_api::transport::{DialError, dial, serve};
+use node_api::transport::{DialError, LocalRouter, dial, local, serve};
 use node_api::{ApiError, Join, PROTOCOL_VERSION};
 use rand::RngExt as _;
 use tokio::time::timeout;
@@ -35,37 +37,85 @@ pub enum LinkState {
     Refused(ApiError),
 }
 
+/// A router, as it is reached.
+#[derive(Debug)]
+pub enum Reach {
+    Dial { uri: Uri, join_secret: String },
+    Local(Arc<dyn LocalRouter>),
+}
+
+/// Why a router was not joined.
+#[derive(Debug, thiserror::Error)]
+enum JoinError {
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error("the router of this process does not take this node ({}): {}", .0.status, .0.message)]
+    Local(ApiError),
+}
+
+impl JoinError {
+    /// What the router itself said.
+    fn refused(&self) -> Option<&ApiError> {
+        match self {
+            JoinError::Dial(DialError::Refused { reason, .. }) | JoinError::Local(reason) => Some(reason),
+            JoinError::Dial(_) => None,
+        }
+    }
+}
+
+/// A link on which this node was taken.
+struct Joined {
+    /// For log lines.
+    router: String,
+    /// Until the router goes, or the node ends and nothing runs; an error says what broke.
+    serving: BoxFuture<'static, Result<(), String>>,
+}
+
+impl Reach {
+    async fn join(&self, node: &Arc<Node>, index: usize) -> Result<Joined, JoinError> {
+        let service = Arc::new(Service::new(Arc::clone(node), index));
+        match self {
+            Reach::Dial { uri, join_secret } => {
+                let join = Join { protocol_version: PROTOCOL_VERSION, node: node.info.clone() };
+                let dialled = dial(uri, join_secret, &join).await?;
+                let serving = serve(dialled.io, service, node.end.clone());
+                let serving = serving.map(|served| served.map_err(|e| e.to_string())).boxed();
+                Ok(Joined { router: dialled.address, serving })
+            }
+            Reach::Local(router) => {
+                let (link, serving) = local(service, node.end.clone());
+                router.join(node.info.clone(), link).map_err(JoinError::Local)?;
+                Ok(Joined { router: "this process".to_owned(), serving: serving.run().map(Ok).boxed() })
+            }
+        }
+    }
+}
+
 /// Keeps one router until the node ends.
-pub async fn keep(node: Arc<Node>, index: usize, router: Uri) {
-    let secret = node.config.routers[index].join_secret.clone();
-    let join = Join { protocol_version: PROTOCOL_VERSION, node: node.info.clone() };
+pub async fn keep(node: Arc<Node>, index: usize, router: Reach) {
     let mut pause = PAUSE_MIN;
     let mut said = None;
     while !node.end.is_cancelled() {
-        let dialled = tokio::select! {
-            dialled = dial(&router, &secret, &join) => dialled,
+        let joined = tokio::select! {
+            joined = router.join(&node, index) => joined,
             () = node.end.cancelled() => return,
         };
         let mut wait = pause;
-        match dialled {
-            Ok(dialled) => {
-                tracing::info!(node = node.info.id, router = dialled.address, "joined");
+        match joined {
+            Ok(Joined { router, mut serving }) => {
+                tracing::info!(node = node.info.id, router, "joined");
                 set(&node, index, LinkState::Connected);
                 said = None;
                 let since = std::time::Instant::now();
-                let service = Arc::new(Service::new(Arc::clone(&node), index));
-                let serving = serve(dialled.io, service, node.end.clone());
-                tokio::pin!(serving);
                 let served = tokio::select! {
-                    served = serving.as_mut() => served,
+                    served = &mut serving => served,
                     () = node.end.cancelled() => {
                         let _ = timeout(CLOSE_TIMEOUT, serving).await;
                         return;
                     }
                 };
-                let error =
-                    served.err().map(|e| e.to_string()).unwrap_or_else(|| "it closed the connection".into());
-                tracing::warn!(node = node.info.id, router = dialled.address, error, "the router is lost");
+                let error = served.err().unwrap_or_else(|| "it closed the connection".to_owned());
+                tracing::warn!(node = node.info.id, router, error, "the router is lost");
                 set(&node, index, LinkState::Unreachable { reason: error });
                 if since.elapsed() >= GOOD_AFTER {
                     pause = PAUSE_MIN;
@@ -73,11 +123,9 @@ pub async fn keep(node: Arc<Node>, index: usize, router: Uri) {
                 wait = pause;
             }
             Err(error) => {
-                let (state, seldom) = match &error {
-                    DialError::Refused { reason, .. } => {
-                        (LinkState::Refused(reason.clone()), reason.status < 500)
-                    }
-                    other => (LinkState::Unreachable { reason: chain(other) }, false),
+                let (state, seldom) = match error.refused() {
+                    Some(reason) => (LinkState::Refused(reason.clone()), reason.status < 500),
+                    None => (LinkState::Unreachable { reason: chain(&error) }, false),
                 };
                 if seldom {
                     wait = REFUSED_PAUSE;

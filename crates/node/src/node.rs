@@ -15,11 +15,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::counters::Counters;
 use crate::engines::{EngineRegistry, Engines, EnginesConfig};
-use crate::link::{self, LinkState};
+use crate::link::{self, LinkState, Reach};
 use crate::memory::{Memory, RealMachine};
 use crate::models::{Replicas, Table};
 use crate::placement::scores::Scores;
-use crate::{Config, NodeError, devices, identity};
+use crate::{Config, NodeError, RouterAddress, devices, identity};
 
 /// Models whose files are fetched at once; the files of all of them share the store's own bound.
 pub const FETCHED_MODELS_MAX: usize = 2;
@@ -95,8 +95,7 @@ impl Node {
 /// Starts a node. Returns when it has looked at its machine; joining goes on behind, see [`Running::links`].
 /// Cancelling `shutdown` ends it: no new requests, those that run get [`Config::drain`], then workers end.
 pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Running, NodeError> {
-    let routers: Vec<Uri> =
-        config.routers.iter().map(|router| router_uri(&router.url)).collect::<Result<_, _>>()?;
+    let routers: Vec<Reach> = config.routers.iter().map(reach).collect::<Result<_, _>>()?;
     if !config.worker.executable.is_file() {
         return Err(NodeError::Worker { path: config.worker.executable.clone() });
     }
@@ -149,8 +148,8 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
     });
     node.memory.set_tenants(Arc::new(Replicas(Arc::downgrade(&node))));
     tracing::info!(node = node.info.id, name = node.info.name, "the node starts");
-    for (index, uri) in routers.into_iter().enumerate() {
-        node.tasks.spawn(link::keep(Arc::clone(&node), index, uri));
+    for (index, router) in routers.into_iter().enumerate() {
+        node.tasks.spawn(link::keep(Arc::clone(&node), index, router));
     }
     node.tasks.spawn(Arc::clone(&node.memory).run(node.end.clone()));
     node.tasks.spawn(node.engines.clone().follow(node.end.clone()));
@@ -233,11 +232,15 @@ fn look(config: &Config, registry: &EngineRegistry) -> Result<(NodeInfo, Vec<Dev
     Ok((info, chosen))
 }
 
-fn router_uri(url: &str) -> Result<Uri, NodeError> {
-    let bad = || NodeError::RouterUrl { url: url.to_owned() };
+fn reach(router: &RouterAddress) -> Result<Reach, NodeError> {
+    let (url, join_secret) = match router {
+        RouterAddress::Url { url, join_secret } => (url, join_secret.clone()),
+        RouterAddress::Local(router) => return Ok(Reach::Local(Arc::clone(router))),
+    };
+    let bad = || NodeError::RouterUrl { url: url.clone() };
     let uri: Uri = url.parse().map_err(|_| bad())?;
     if uri.scheme_str() != Some("http") || uri.host().is_none() {
         return Err(bad());
     }
-    Ok(uri)
+    Ok(Reach::Dial { uri, join_secret })
 }

@@ -1,4 +1,4 @@
-//! Nodes that dial in: who is taken, and following one for as long as it is connected.
+//! Nodes that join: who is taken, and following one for as long as it is connected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,9 @@ use axum::response::Response;
 use http::StatusCode;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::upgrade::OnUpgrade;
-use node_api::transport::{LinkError, NodeLink, check_upgrade, error_response, switching_protocols};
+use node_api::transport::{
+    LinkError, LocalRouter, NodeLink, check_upgrade, error_response, switching_protocols,
+};
 use node_api::{ApiError, Join, NodeInfo, PROTOCOL_VERSION, SILENCE_MAX};
 use tokio::time::timeout;
 
@@ -31,25 +33,55 @@ const NAME_CHARS_MAX: usize = 256;
 pub async fn link(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     match accept(&app, request).await {
         Ok((info, upgrade)) => {
-            let (cluster, end) = (Arc::clone(&app.cluster), app.nodes_end.clone());
-            app.tasks.spawn(async move {
-                tokio::select! {
-                    () = serve(&cluster, info, upgrade) => {}
-                    () = end.cancelled() => {}
+            let cluster = Arc::clone(&app.cluster);
+            keep(&app, async move {
+                if let Some(link) = open(&info, upgrade).await {
+                    serve(&cluster, info, link).await;
                 }
             });
             switching_protocols()
         }
         Err(error) => {
-            tracing::warn!(
-                status = error.status,
-                code = error.code,
-                "a node is not taken: {}",
-                error.message
-            );
+            not_taken(&error);
             error_response(&error)
         }
     }
+}
+
+/// What a node of this process joins.
+#[derive(Clone)]
+pub struct Local(pub Arc<App>);
+
+impl LocalRouter for Local {
+    fn join(&self, node: NodeInfo, link: NodeLink) -> Result<(), ApiError> {
+        let Local(app) = self;
+        check_node(app, &node).inspect_err(not_taken)?;
+        let cluster = Arc::clone(&app.cluster);
+        keep(app, async move { serve(&cluster, node, link).await });
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Local {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Local")
+    }
+}
+
+/// Follows a node until it goes, or the router ends.
+fn keep(app: &App, follow: impl Future<Output = ()> + Send + 'static) {
+    let end = app.nodes_end.clone();
+    app.tasks.spawn(async move {
+        tokio::select! {
+            () = follow => {}
+            () = end.cancelled() => {}
+        }
+    });
+}
+
+fn not_taken(error: &ApiError) {
+    let ApiError { status, code, message, .. } = error;
+    tracing::warn!(status, code, "a node is not taken: {message}");
 }
 
 /// Whether a node has no other device than a CPU.
@@ -79,21 +111,7 @@ async fn accept(app: &App, mut request: Request<Body>) -> Result<(NodeInfo, OnUp
         refuse(StatusCode::BAD_REQUEST, "join_unreadable", "the join did not come whole and in time")
     })?;
     let info = read_join(&body.to_bytes())?;
-    check_node(&info)?;
-    if is_cpu_only(&info) && !app.config.allow_cpu {
-        let message = format!("node {} has no GPU, and this router takes none without", info.name);
-        return Err(refuse(StatusCode::FORBIDDEN, "gpu_required", message).with_hint(
-            "to serve with its CPU, start the node with `--device cpu` and the router with `--allow-cpu`; on one \
-             machine `llm-router up --device cpu` does both",
-        ));
-    }
-    if app.cluster.node_count() >= NODES_MAX {
-        let message = format!("{NODES_MAX} nodes are connected already");
-        return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "too_many_nodes", message));
-    }
-    if app.draining() {
-        return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "router_ending", "this router is ending"));
-    }
+    check_node(app, &info)?;
     Ok((info, upgrade))
 }
 
@@ -114,7 +132,7 @@ fn read_join(body: &[u8]) -> Result<NodeInfo, ApiError> {
     serde_json::from_value::<Join>(join).map(|j| j.node).map_err(unreadable)
 }
 
-fn check_node(info: &NodeInfo) -> Result<(), ApiError> {
+fn check_node(app: &App, info: &NodeInfo) -> Result<(), ApiError> {
     for (name, value) in [("id", &info.id), ("name", &info.name)] {
         let chars = value.chars().count();
         if chars == 0 || chars > NAME_CHARS_MAX || value.chars().any(char::is_control) {
@@ -122,25 +140,44 @@ fn check_node(info: &NodeInfo) -> Result<(), ApiError> {
             return Err(refuse(StatusCode::BAD_REQUEST, "node_name", message));
         }
     }
+    if is_cpu_only(info) && !app.config.allow_cpu {
+        let message = format!("node {} has no GPU, and this router takes none without", info.name);
+        return Err(refuse(StatusCode::FORBIDDEN, "gpu_required", message).with_hint(
+            "to serve with its CPU, start the node with `--device cpu` and the router with `--allow-cpu`; on one \
+             machine `llm-router up --device cpu` does both",
+        ));
+    }
+    if app.cluster.node_count() >= NODES_MAX {
+        let message = format!("{NODES_MAX} nodes are connected already");
+        return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "too_many_nodes", message));
+    }
+    if app.draining() {
+        return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "router_ending", "this router is ending"));
+    }
     Ok(())
 }
 
-/// Follows a node until its connection ends.
-async fn serve(cluster: &Cluster, info: NodeInfo, upgrade: OnUpgrade) {
-    let (id, name) = (info.id.clone(), info.name.clone());
+/// The connection that a node was promised.
+async fn open(info: &NodeInfo, upgrade: OnUpgrade) -> Option<NodeLink> {
+    let (node, name) = (&info.id, &info.name);
     let upgraded = match timeout(JOIN_TIMEOUT, upgrade).await {
         Ok(Ok(upgraded)) => upgraded,
         Ok(Err(error)) => {
-            return tracing::warn!(node = id, name, error = chain(&error), "a node left while joining");
+            tracing::warn!(node, name, error = chain(&error), "a node left while joining");
+            return None;
         }
-        Err(_) => return tracing::warn!(node = id, name, "a node did not take up its connection"),
-    };
-    let link = match NodeLink::open(upgraded).await {
-        Ok(link) => link,
-        Err(error) => {
-            return tracing::warn!(node = id, name, error = chain(&error), "a node does not speak HTTP/2");
+        Err(_) => {
+            tracing::warn!(node, name, "a node did not take up its connection");
+            return None;
         }
     };
+    let opened = NodeLink::open(upgraded).await;
+    opened.inspect_err(|e| tracing::warn!(node, name, error = chain(e), "a node does not speak HTTP/2")).ok()
+}
+
+/// Follows a node until its connection ends.
+async fn serve(cluster: &Cluster, info: NodeInfo, link: NodeLink) {
+    let (id, name) = (info.id.clone(), info.name.clone());
     let member = Member { cluster, id: &id, connection: cluster.join(info.clone(), link.clone()) };
     tracing::info!(node = id, name, "node connected");
     let gone = member.connection.gone.clone();

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use model_manifest::{Allowlist, SupportedModels};
 use model_store::{HubClient, HubError, Verified};
+use node_api::transport::LocalRouter;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinHandle;
@@ -17,6 +18,7 @@ use crate::Config;
 use crate::app::{App, REGISTRATIONS_MAX};
 use crate::caller::CacheSalts;
 use crate::cluster::{Cluster, Registered};
+use crate::link::Local;
 use crate::metrics::Metrics;
 use crate::secret::{self, SecretError};
 use crate::store::{Store, StoreError};
@@ -62,6 +64,7 @@ pub struct Running {
     pub local_addr: SocketAddr,
     /// What nodes join with.
     pub join_secret: String,
+    local: Local,
     task: JoinHandle<()>,
 }
 
@@ -69,6 +72,11 @@ impl Running {
     /// `http://127.0.0.1:8411`
     pub fn url(&self) -> String {
         format!("http://{}", self.local_addr)
+    }
+
+    /// What a node of this process joins.
+    pub fn local(&self) -> Arc<dyn LocalRouter> {
+        Arc::new(self.local.clone())
     }
 
     /// Returns when the router has ended: its token was cancelled and running requests are finished or their time is up.
@@ -146,7 +154,13 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
     app.tasks.spawn(async move { warming.templates.warm().await });
     let router = crate::routes::router(Arc::clone(&app));
     tracing::info!(%local_addr, data_dir = %app.config.data_dir.display(), "router started");
-    Ok(Running { local_addr, join_secret, task: tokio::spawn(crate::serve::serve(listener, router, app)) })
+    let local = Local(Arc::clone(&app));
+    Ok(Running {
+        local_addr,
+        join_secret,
+        local,
+        task: tokio::spawn(crate::serve::serve(listener, router, app)),
+    })
 }
 
 fn supported_models(config: &Config) -> Result<SupportedModels, StartError> {

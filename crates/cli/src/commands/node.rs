@@ -19,7 +19,7 @@ pub async fn run(context: &Context, arguments: &NodeArguments) -> Result<ExitCod
     let secret_file = context.join_secret_file(&arguments.join)?;
     let join_secret = read_secret(&secret_file)?;
     let mut config = config(context, &arguments.node, &arguments.hub)?;
-    config.routers.push(RouterAddress { url, join_secret });
+    config.routers.push(RouterAddress::Url { url, join_secret });
     node::start(config, end).await?.wait().await?;
     Ok(ExitCode::SUCCESS)
 }

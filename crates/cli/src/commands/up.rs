@@ -1,4 +1,4 @@
-//! `llm-router up`: router and node in one process, joined through the same wire as two machines would be.
+//! `llm-router up`: router and node in one process, with no wire between them.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub async fn run(context: &Context, arguments: &UpArguments) -> Result<ExitCode>
         router_config.allow_cpu = true;
     }
     let router = serve::start(router_config, &instance, end.clone()).await?;
-    node_config.routers = vec![RouterAddress { url: router.url(), join_secret: router.join_secret.clone() }];
+    node_config.routers = vec![RouterAddress::Local(router.local())];
     let node = match node::start(node_config, end.clone()).await {
         Ok(node) => node,
         Err(e) => {

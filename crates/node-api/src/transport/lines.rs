@@ -11,7 +11,8 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::client::LinkError;
+use super::link::LinkError;
+use super::local::LocalEvents;
 use crate::LINE_BYTES_MAX;
 
 /// Why bytes are no line.
@@ -97,9 +98,58 @@ impl LineDecoder {
     }
 }
 
-/// The lines of an answer. Dropping it resets the stream, which cancels what it asked for.
+/// What a node answers, value after value. Dropping it cancels what it answers.
 #[derive(Debug)]
 pub struct Lines<T> {
+    source: Source<T>,
+}
+
+#[derive(Debug)]
+enum Source<T> {
+    Wire(Box<Body<T>>),
+    Local(LocalEvents<T>),
+}
+
+impl<T> Lines<T> {
+    /// Lines of JSON; dropping them resets the HTTP/2 stream.
+    pub(super) fn new(body: Incoming) -> Lines<T> {
+        let body = Body {
+            body,
+            decoder: LineDecoder::default(),
+            ready: VecDeque::new(),
+            error: None,
+            ended: false,
+            kind: PhantomData,
+        };
+        Lines { source: Source::Wire(Box::new(body)) }
+    }
+
+    pub(super) fn local(events: LocalEvents<T>) -> Lines<T> {
+        Lines { source: Source::Local(events) }
+    }
+}
+
+impl<T: DeserializeOwned + Unpin> Lines<T> {
+    /// The next value; `None` at the end. After an error comes `None`.
+    pub async fn next(&mut self) -> Option<Result<T, LinkError>> {
+        futures_util::StreamExt::next(self).await
+    }
+}
+
+impl<T: DeserializeOwned + Unpin> Stream for Lines<T> {
+    type Item = Result<T, LinkError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match &mut self.source {
+            Source::Wire(body) => body.poll_next(cx),
+            Source::Local(events) => Pin::new(events).poll_next(cx),
+        }
+    }
+}
+
+/// The body of an answer, taken apart.
+#[derive(Debug)]
+struct Body<T> {
     body: Incoming,
     decoder: LineDecoder,
     ready: VecDeque<T>,
@@ -109,25 +159,7 @@ pub struct Lines<T> {
     kind: PhantomData<fn() -> T>,
 }
 
-impl<T> Lines<T> {
-    pub(super) fn new(body: Incoming) -> Lines<T> {
-        Lines {
-            body,
-            decoder: LineDecoder::default(),
-            ready: VecDeque::new(),
-            error: None,
-            ended: false,
-            kind: PhantomData,
-        }
-    }
-}
-
-impl<T: DeserializeOwned + Unpin> Lines<T> {
-    /// The next value; `None` at the end. After an error comes `None`.
-    pub async fn next(&mut self) -> Option<Result<T, LinkError>> {
-        futures_util::StreamExt::next(self).await
-    }
-
+impl<T: DeserializeOwned> Body<T> {
     fn take(&mut self, bytes: &[u8]) -> Result<(), LineError> {
         self.decoder.extend(bytes);
         while let Some(value) = self.decoder.next()? {
@@ -135,12 +167,8 @@ impl<T: DeserializeOwned + Unpin> Lines<T> {
         }
         Ok(())
     }
-}
 
-impl<T: DeserializeOwned + Unpin> Stream for Lines<T> {
-    type Item = Result<T, LinkError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, LinkError>>> {
         loop {
             if let Some(value) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(value)));

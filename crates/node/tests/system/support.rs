@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use model_manifest::{FileRole, Format, Manifest, ManifestFile, Source};
 use model_store::HubConfig;
 use node::{Config, RouterAddress, Running, WorkerProgram};
-use node_api::transport::{Lines, NodeLink, check_upgrade, error_response, switching_protocols};
+use node_api::transport::{Lines, LocalRouter, NodeLink, check_upgrade, error_response, switching_protocols};
 use node_api::*;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -34,7 +34,44 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
 pub struct FakeRouter {
     pub url: String,
     pub refuses: Arc<AtomicBool>,
+    sender: mpsc::Sender<(Join, NodeLink)>,
     joined: mpsc::Receiver<(Join, NodeLink)>,
+}
+
+/// How a node comes to the router of the test.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
+    Dial,
+    Local,
+}
+
+pub const WAYS: [Way; 2] = [Way::Dial, Way::Local];
+
+/// The same router for a node that takes it for one of its own process.
+#[derive(Debug)]
+struct Local {
+    sender: mpsc::Sender<(Join, NodeLink)>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl LocalRouter for Local {
+    fn join(&self, node: NodeInfo, link: NodeLink) -> Result<(), ApiError> {
+        if self.refuses.load(Ordering::Relaxed) {
+            return Err(refusal());
+        }
+        self.sender.try_send((Join { protocol_version: PROTOCOL_VERSION, node }, link)).unwrap();
+        Ok(())
+    }
+}
+
+fn refusal() -> ApiError {
+    ApiError {
+        status: 403,
+        code: "gpu_required".into(),
+        message: "the node has no GPU".into(),
+        hint: Some("start the router with --allow-cpu".into()),
+        ..ApiError::default()
+    }
 }
 
 impl FakeRouter {
@@ -43,17 +80,27 @@ impl FakeRouter {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let refuses = Arc::new(AtomicBool::new(false));
         let (sender, joined) = mpsc::channel(8);
-        let refusing = Arc::clone(&refuses);
+        let (refusing, taken) = (Arc::clone(&refuses), sender.clone());
         tokio::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
                 tcp.set_nodelay(true).unwrap();
-                let (sender, refusing) = (sender.clone(), Arc::clone(&refusing));
+                let (sender, refusing) = (taken.clone(), Arc::clone(&refusing));
                 let service = service_fn(move |request| take(request, sender.clone(), Arc::clone(&refusing)));
                 let http = hyper::server::conn::http1::Builder::new();
                 tokio::spawn(http.serve_connection(TokioIo::new(tcp), service).with_upgrades());
             }
         });
-        FakeRouter { url, refuses, joined }
+        FakeRouter { url, refuses, sender, joined }
+    }
+
+    pub fn address(&self, way: Way) -> RouterAddress {
+        match way {
+            Way::Dial => RouterAddress::Url { url: self.url.clone(), join_secret: SECRET.to_owned() },
+            Way::Local => RouterAddress::Local(Arc::new(Local {
+                sender: self.sender.clone(),
+                refuses: Arc::clone(&self.refuses),
+            })),
+        }
     }
 
     pub async fn join(&mut self) -> (Join, NodeLink) {
@@ -70,13 +117,7 @@ async fn take(
         return Ok(error_response::<Full<Bytes>>(&error));
     }
     if refuses.load(Ordering::Relaxed) {
-        return Ok(error_response::<Full<Bytes>>(&ApiError {
-            status: 403,
-            code: "gpu_required".into(),
-            message: "the node has no GPU".into(),
-            hint: Some("start the router with --allow-cpu".into()),
-            ..ApiError::default()
-        }));
+        return Ok(error_response::<Full<Bytes>>(&refusal()));
     }
     let upgrade = hyper::upgrade::on(&mut request);
     let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -100,14 +141,14 @@ pub struct Rig {
     pub _folders: TempDir,
 }
 
-pub fn config(folders: &Path, hub_url: &str, router_url: &str) -> Config {
+pub fn config(folders: &Path, hub_url: &str, router: RouterAddress) -> Config {
     engine_testkit::build::engine_dir("echo");
     let program = WorkerProgram { executable: engine_testkit::build::worker_binary(), arguments: Vec::new() };
     let hub = HubConfig::new(hub_url.parse().unwrap(), folders.join("cache"));
     let mut config = Config::new(folders.join("data"), hub, program);
     config.engine_dirs = vec![echo_only(folders)];
     config.devices = "cpu".parse().unwrap();
-    config.routers = vec![RouterAddress { url: router_url.to_owned(), join_secret: SECRET.to_owned() }];
+    config.routers = vec![router];
     config.name = Some("rig".to_owned());
     config
 }
@@ -130,12 +171,17 @@ pub async fn rig() -> Rig {
 }
 
 pub async fn rig_with(change: impl FnOnce(&mut Config)) -> Rig {
+    rig_by(Way::Dial, change).await
+}
+
+pub async fn rig_by(way: Way, change: impl FnOnce(&mut Config)) -> Rig {
+    println!("{way:?}");
     let folders = tempfile::tempdir().unwrap();
     let repo =
         files().into_iter().fold(Repo::new("org/echo"), |repo, (name, _, bytes)| repo.file(name, bytes));
     let hub = FixtureHub::start([repo]).await.unwrap();
     let mut router = FakeRouter::start().await;
-    let mut config = config(folders.path(), hub.url(), &router.url);
+    let mut config = config(folders.path(), hub.url(), router.address(way));
     change(&mut config);
     let end = CancellationToken::new();
     let node = node::start(config, end.clone()).await.unwrap();

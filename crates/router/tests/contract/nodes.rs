@@ -4,7 +4,7 @@ use node_api::transport::DialError;
 use node_api::{DeviceInfo, Join, PROTOCOL_VERSION, UPGRADE_TOKEN};
 use serde_json::json;
 
-use crate::support::{FakeNode, World, answer, join_as, ready, words};
+use crate::support::{FakeNode, Reply, World, answer, join_as, ready, words};
 
 fn reason(result: Result<(), DialError>) -> (u16, String, String) {
     match result {
@@ -163,4 +163,52 @@ async fn a_draining_node_gets_no_requests() {
     let body = json!({"model": "org/tiny", "messages": [{"role": "user", "content": "hi"}]});
     assert_eq!(world.post("/v1/chat/completions", &body).await.0, 200);
     second.call().await;
+}
+
+#[tokio::test]
+async fn a_node_of_the_same_process_is_taken_as_any_other() {
+    let world = World::new().await;
+    world.register("org/tiny").await;
+    let node = FakeNode::join_local(&world, join_as("here"), ready()).unwrap();
+    world.wait_for_state("org/tiny", "ready").await;
+    let question = json!({"model": "org/tiny", "prompt": "hi"});
+    let ask = || world.post("/v1/completions", &question);
+    node.reply_events(words(&["Hello", " you"]));
+    let (status, answer) = ask().await;
+    assert_eq!(
+        (status.as_u16(), answer["choices"][0]["text"].as_str()),
+        (200, Some("Hello you")),
+        "{answer}"
+    );
+
+    // Its end while an answer is on its way is a node that is gone, here too.
+    node.reply(Reply::Manual);
+    let (answer, ()) = tokio::join!(ask(), async {
+        let call = node.call().await;
+        assert_eq!(call.request.model, "org/tiny");
+        node.kill();
+    });
+    assert_eq!(answer.0, 503, "{}", answer.1);
+    world.wait_for_nodes(0).await;
+}
+
+#[tokio::test]
+async fn a_node_of_the_same_process_is_refused_as_any_other() {
+    let refused = |world: &World, join: Join| match FakeNode::join_local(world, join, ready()) {
+        Err(error) => (error.status, error.code, error.hint.unwrap_or_default()),
+        Ok(_) => panic!("it was taken"),
+    };
+    let mut world = World::with(|config| config.allow_cpu = false).await;
+    let (status, code, hint) = refused(&world, join_as("a"));
+    assert_eq!((status, code.as_str()), (403, "gpu_required"));
+    assert!(hint.contains("--allow-cpu"), "{hint}");
+    let mut nameless = join_as("b");
+    nameless.node.name = String::new();
+    assert_eq!(refused(&world, nameless).1, "node_name");
+    assert_eq!(world.get("/api/nodes").await.1["nodes"], json!([]));
+
+    world.config.allow_cpu = true;
+    world.restart().await;
+    world.shutdown.cancel();
+    assert_eq!(refused(&world, join_as("a")).1, "router_ending");
 }

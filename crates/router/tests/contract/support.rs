@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fixture_hub::{FixtureHub, Repo};
 use futures_util::StreamExt as _;
-use node_api::transport::{DialError, EventStream, NodeService, dial, serve};
+use node_api::transport::{DialError, EventStream, NodeService, dial, local, serve};
 use node_api::*;
 use reqwest::StatusCode;
 use router::{Config, Running};
@@ -291,6 +291,26 @@ impl FakeNode {
     pub async fn join_with(world: &World, join: Join, initial: ModelState) -> FakeNode {
         let dialled =
             in_time("joining", dial(&world.url.parse().unwrap(), &world.secret, &join)).await.unwrap();
+        FakeNode::serve(initial, |service, close| async { drop(serve(dialled.io, service, close).await) })
+    }
+
+    /// As a node of the router's own process.
+    pub fn join_local(world: &World, join: Join, initial: ModelState) -> Result<FakeNode, ApiError> {
+        let router = world.router.as_ref().unwrap().local();
+        let mut joined = Ok(());
+        let node = FakeNode::serve(initial, |service, close| {
+            let (link, serving) = local(service, close);
+            joined = router.join(join.node, link);
+            serving.run()
+        });
+        joined.map(|()| node)
+    }
+
+    /// A node with one link, which `serve` serves until it is closed.
+    fn serve<F: Future<Output = ()> + Send + 'static>(
+        initial: ModelState,
+        serve: impl FnOnce(Arc<Service>, CancellationToken) -> F,
+    ) -> FakeNode {
         let (calls_sender, calls) = mpsc::unbounded_channel();
         let status = NodeStatus { engines: engines(), ..NodeStatus::default() };
         let service = Arc::new(Service {
@@ -306,10 +326,10 @@ impl FakeNode {
             leave: CancellationToken::new(),
         });
         let end = CancellationToken::new();
-        let (served, cut, close) = (Arc::clone(&service), end.clone(), service.leave.clone());
+        let (serving, cut) = (serve(Arc::clone(&service), service.leave.clone()), end.clone());
         tokio::spawn(async move {
             tokio::select! {
-                result = serve(dialled.io, served, close) => drop(result),
+                () = serving => {}
                 // The connection is dropped: as abrupt as a node that is killed.
                 () = cut.cancelled() => {}
             }

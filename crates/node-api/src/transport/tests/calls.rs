@@ -1,16 +1,19 @@
-//! The typed calls, with a service that answers itself.
+//! The typed calls, with a service that answers itself: over a wire and within one process they are the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt as _, StreamExt, stream};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::transport::{EventStream, LinkError, NodeLink, NodeService, PING_INTERVAL, PING_TIMEOUT, serve};
+use crate::transport::{
+    EventStream, LinkError, NodeLink, NodeService, PING_INTERVAL, PING_TIMEOUT, local, serve,
+};
 use crate::*;
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -139,90 +142,162 @@ fn request(model: &str, text: &str) -> GenerateRequest {
     }
 }
 
-async fn pair() -> (NodeLink, Arc<Echo>, CancellationToken) {
-    let (router, node) = tokio::io::duplex(1 << 16);
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Wire,
+    Local,
+}
+
+const KINDS: [Kind; 2] = [Kind::Wire, Kind::Local];
+
+struct Pair {
+    link: NodeLink,
+    service: Arc<Echo>,
+    end: CancellationToken,
+    /// The node's end; aborted, the connection is cut.
+    serving: JoinHandle<()>,
+}
+
+async fn pair(kind: Kind) -> Pair {
+    println!("{kind:?}");
     let (service, end) = (Arc::new(Echo::new()), CancellationToken::new());
-    tokio::spawn(serve(TokioIo::new(node), Arc::clone(&service), end.clone()));
-    (NodeLink::open(TokioIo::new(router)).await.unwrap(), service, end)
+    let (link, serving) = match kind {
+        Kind::Wire => {
+            let (router, node) = tokio::io::duplex(1 << 16);
+            let serving = serve(TokioIo::new(node), Arc::clone(&service), end.clone()).map(drop);
+            let serving = tokio::spawn(serving);
+            (NodeLink::open(TokioIo::new(router)).await.unwrap(), serving)
+        }
+        Kind::Local => {
+            let (link, serving) = local(Arc::clone(&service), end.clone());
+            (link, tokio::spawn(serving.run()))
+        }
+    };
+    Pair { link, service, end, serving }
+}
+
+async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, wait).await.unwrap_or_else(|_| panic!("{what}"))
 }
 
 #[tokio::test]
 async fn a_text_larger_than_every_window_goes_and_comes_back_whole() {
-    let (link, _service, _end) = pair().await;
-    let text = "0123456789abcdef".repeat(1 << 17);
-    let ids = link
-        .tokenize(&TokenizeRequest {
+    for kind in KINDS {
+        let pair = pair(kind).await;
+        let text = "0123456789abcdef".repeat(1 << 17);
+        let request = TokenizeRequest {
             model: "echo".into(),
             fingerprint: "f".into(),
             text: text.clone(),
             literal: Vec::new(),
-        })
-        .await
-        .unwrap()
-        .ids;
-    assert_eq!(ids, text.bytes().map(u32::from).collect::<Vec<_>>());
+        };
+        let ids = pair.link.tokenize(&request).await.unwrap().ids;
+        assert_eq!(ids, text.bytes().map(u32::from).collect::<Vec<_>>());
+    }
 }
 
 #[tokio::test]
 async fn events_come_in_order_to_their_end() {
-    let (link, service, _end) = pair().await;
-    link.put_models(&DesiredModels { models: Vec::new() }).await.unwrap();
-    assert!(service.models_put.load(Ordering::Relaxed));
-    let lines = link.generate(&request("echo", "hello")).await.unwrap();
-    let events: Vec<_> = lines.map(Result::unwrap).collect().await;
-    assert_eq!(events.len(), 6);
-    assert!(matches!(&events[1], GenerateEvent::Token(t) if t.bytes.to_vec() == b"e"));
-    assert!(matches!(events[5], GenerateEvent::Finished { .. }));
+    for kind in KINDS {
+        let Pair { link, service, .. } = &pair(kind).await;
+        link.put_models(&DesiredModels { models: Vec::new() }).await.unwrap();
+        assert!(service.models_put.load(Ordering::Relaxed));
+        let mut lines = link.generate(&request("echo", "hello")).await.unwrap();
+        let events: Vec<_> = (&mut lines).map(Result::unwrap).collect().await;
+        assert_eq!(events.len(), 6);
+        assert!(matches!(&events[1], GenerateEvent::Token(t) if t.bytes.to_vec() == b"e"));
+        assert!(matches!(events[5], GenerateEvent::Finished { .. }));
+        assert!(lines.next().await.is_none(), "and nothing behind it");
+    }
 }
 
 #[tokio::test]
 async fn a_refused_call_carries_the_nodes_own_error() {
-    let (link, _service, _end) = pair().await;
-    match link.generate(&request("absent", "")).await {
-        Err(LinkError::Refused(error)) => {
-            assert_eq!((error.status, error.code.as_str()), (404, "model_unknown"));
-            assert_eq!(error.hint.as_deref(), Some("register it"));
+    for kind in KINDS {
+        match pair(kind).await.link.generate(&request("absent", "")).await {
+            Err(LinkError::Refused(error)) => {
+                assert_eq!((error.status, error.code.as_str()), (404, "model_unknown"));
+                assert_eq!(error.hint.as_deref(), Some("register it"));
+            }
+            other => panic!("{other:?}"),
         }
-        other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
 async fn dropping_the_lines_drops_the_nodes_stream() {
-    let (link, service, _end) = pair().await;
-    let mut lines = link.generate(&request("endless", "")).await.unwrap();
-    assert!(matches!(lines.next().await, Some(Ok(GenerateEvent::Loading { .. }))));
-    drop(lines);
-    tokio::time::timeout(DEADLINE, service.dropped.notified()).await.expect("the node's stream is dropped");
+    for kind in KINDS {
+        let pair = pair(kind).await;
+        let mut lines = pair.link.generate(&request("endless", "")).await.unwrap();
+        assert!(matches!(lines.next().await, Some(Ok(GenerateEvent::Loading { .. }))));
+        drop(lines);
+        soon("the node's stream is dropped", pair.service.dropped.notified()).await;
+    }
 }
 
 #[tokio::test]
 async fn a_node_that_ends_finishes_what_runs_and_takes_nothing_new() {
-    let (link, _service, end) = pair().await;
-    let mut status = link.status().await.unwrap();
-    assert_eq!(status.next().await.unwrap().unwrap().sequence, 1);
-    end.cancel();
-    assert_eq!(status.next().await.unwrap().unwrap().sequence, 2);
-    let refused = async {
-        while link.generate(&request("echo", "x")).await.is_ok() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, refused).await.expect("a new request fails");
+    for kind in KINDS {
+        let Pair { link, end, serving, .. } = pair(kind).await;
+        let mut status = link.status().await.unwrap();
+        assert_eq!(status.next().await.unwrap().unwrap().sequence, 1);
+        end.cancel();
+        assert_eq!(status.next().await.unwrap().unwrap().sequence, 2);
+        let refused = async {
+            while link.generate(&request("echo", "x")).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("a new request fails", refused).await;
+        assert!(!serving.is_finished(), "the status still runs");
+        drop(status);
+        soon("nothing runs", serving).await.unwrap();
+        soon("the link knows", link.closed()).await;
+    }
+}
+
+/// Whoever reads does not have to drop what has ended.
+#[tokio::test]
+async fn an_answer_that_was_read_to_its_end_keeps_no_node_from_ending() {
+    for kind in KINDS {
+        let Pair { link, end, serving, .. } = pair(kind).await;
+        let mut lines = link.generate(&request("echo", "x")).await.unwrap();
+        while lines.next().await.is_some() {}
+        end.cancel();
+        soon("nothing runs", serving).await.unwrap();
+        drop(lines);
+    }
 }
 
 #[tokio::test]
 async fn a_connection_that_is_cut_ends_every_stream_with_an_error() {
-    let (router, node) = tokio::io::duplex(1 << 16);
-    let served = tokio::spawn(serve(TokioIo::new(node), Arc::new(Echo::new()), CancellationToken::new()));
-    let link = NodeLink::open(TokioIo::new(router)).await.unwrap();
-    let mut lines = link.generate(&request("endless", "")).await.unwrap();
-    lines.next().await.unwrap().unwrap();
-    served.abort();
-    let end = tokio::time::timeout(DEADLINE, lines.next()).await.expect("the stream ends");
-    assert!(matches!(end, Some(Err(LinkError::Lost { .. }))), "{end:?}");
-    tokio::time::timeout(DEADLINE, link.closed()).await.expect("the link knows");
-    assert!(link.is_closed());
+    for kind in KINDS {
+        let Pair { link, serving, .. } = pair(kind).await;
+        let mut lines = link.generate(&request("endless", "")).await.unwrap();
+        lines.next().await.unwrap().unwrap();
+        serving.abort();
+        let end = soon("the stream ends", lines.next()).await;
+        assert!(matches!(end, Some(Err(LinkError::Lost { .. } | LinkError::Ended))), "{end:?}");
+        assert!(lines.next().await.is_none(), "and nothing behind it");
+        soon("the link knows", link.closed()).await;
+        assert!(link.is_closed());
+        let call = link.generate(&request("echo", "x")).await;
+        let error = ApiError::from(call.expect_err("nobody is there"));
+        assert_eq!((error.status, error.code.as_str(), error.retry), (502, "node_lost", true));
+    }
+}
+
+#[tokio::test]
+async fn a_node_learns_that_its_router_has_gone() {
+    for kind in KINDS {
+        let Pair { link, serving, .. } = pair(kind).await;
+        let clone = link.clone();
+        link.put_models(&DesiredModels { models: Vec::new() }).await.unwrap();
+        drop(link);
+        clone.put_models(&DesiredModels { models: Vec::new() }).await.expect("a clone is a link too");
+        drop(clone);
+        soon("the node's end returns", serving).await.unwrap();
+    }
 }
 
 /// A peer that accepts the connection and then never says a word: the pings find it out.
@@ -242,10 +317,12 @@ async fn a_silent_peer_is_found_out_by_pings() {
 
 #[tokio::test]
 async fn commands_are_answered_when_they_are_done() {
-    let (link, _service, _end) = pair().await;
-    let reload = EngineCommand::Reload { engine: Some("echo".into()) };
-    let reply = link.engines(&reload).await.unwrap();
-    assert_eq!((reply.handovers[0].to.as_str(), reply.handovers[0].done), ("echo 1.0.1", true));
-    let load = ModelCommand { model: "m".into(), fingerprint: "f".into(), action: ModelAction::Load };
-    assert_eq!(link.model(&load).await.unwrap().id, "m");
+    for kind in KINDS {
+        let link = pair(kind).await.link;
+        let reload = EngineCommand::Reload { engine: Some("echo".into()) };
+        let reply = link.engines(&reload).await.unwrap();
+        assert_eq!((reply.handovers[0].to.as_str(), reply.handovers[0].done), ("echo 1.0.1", true));
+        let load = ModelCommand { model: "m".into(), fingerprint: "f".into(), action: ModelAction::Load };
+        assert_eq!(link.model(&load).await.unwrap().id, "m");
+    }
 }
