@@ -18,6 +18,7 @@ use crate::verified::Verified;
 mod download;
 mod error;
 mod look;
+mod pieces;
 mod place;
 mod remove;
 mod space;

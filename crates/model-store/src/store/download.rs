@@ -1,15 +1,18 @@
 //! Fetches one blob: goes on where an earlier try ended, hashes while it writes, and survives a bad line.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::pieces::{IDLE_MAX, Pieces};
 use super::{Inner, StoreError, Wanted};
 use crate::cache::lock::Guard;
 use crate::hub::HubError;
@@ -137,7 +140,8 @@ impl Inner {
         }
         let mut received = partial.len;
         let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE_MAX);
-        let writer = tokio::task::spawn_blocking(move || partial.write_all(receiver));
+        let runtime = Handle::current();
+        let writer = tokio::task::spawn_blocking(move || partial.write_all(receiver, &runtime));
         let result = loop {
             match body.chunk().await {
                 Ok(Some(piece)) => {
@@ -165,10 +169,8 @@ impl Inner {
         }
     }
 
-    fn write_error(&self, partial: &Partial, size: u64, source: std::io::Error) -> StoreError {
-        if source.kind() != std::io::ErrorKind::StorageFull
-            && source.kind() != std::io::ErrorKind::QuotaExceeded
-        {
+    fn write_error(&self, partial: &Partial, size: u64, source: io::Error) -> StoreError {
+        if source.kind() != io::ErrorKind::StorageFull && source.kind() != io::ErrorKind::QuotaExceeded {
             return self.io("write", &partial.path, source);
         }
         let dir = partial.path.parent().unwrap_or(Path::new("."));
@@ -183,7 +185,7 @@ impl Inner {
 
 enum Failed {
     Hub(HubError),
-    Write(std::io::Error),
+    Write(io::Error),
 }
 
 /// `None`: cancelled.
@@ -192,7 +194,7 @@ fn open(
     size: u64,
     guard: Arc<Guard>,
     cancel: &CancellationToken,
-) -> std::io::Result<Option<Partial>> {
+) -> io::Result<Option<Partial>> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
     }
@@ -220,7 +222,7 @@ fn open(
 }
 
 impl Partial {
-    fn restart(&mut self) -> std::io::Result<()> {
+    fn restart(&mut self) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.seek(SeekFrom::Start(0))?;
         self.hasher = Sha256::new();
@@ -228,16 +230,30 @@ impl Partial {
         Ok(())
     }
 
-    fn write_all(mut self, mut pieces: mpsc::Receiver<Bytes>) -> (Partial, std::io::Result<()>) {
-        while let Some(piece) = pieces.blocking_recv() {
-            if let Err(e) = self.file.write_all(&piece) {
-                // Part of the piece may be in the file and not in the hash: this ends the download, and the next one
-                // hashes what is there.
-                return (self, Err(e));
+    /// Writes what comes, to its end. What could not be written is not in the hash: an error ends the download, and the next
+    /// one hashes what is there.
+    fn write_all(
+        mut self,
+        mut arriving: mpsc::Receiver<Bytes>,
+        runtime: &Handle,
+    ) -> (Partial, io::Result<()>) {
+        let mut pieces = Pieces::new(self.len);
+        loop {
+            let next = runtime.block_on(async { timeout(IDLE_MAX, arriving.recv()).await });
+            let written = match &next {
+                Ok(Some(piece)) => pieces.push(piece, |bytes| self.write(bytes)),
+                Ok(None) | Err(_) => pieces.flush(|bytes| self.write(bytes)),
+            };
+            if written.is_err() || matches!(next, Ok(None)) {
+                return (self, written);
             }
-            self.hasher.update(&piece);
-            self.len += piece.len() as u64;
         }
-        (self, Ok(()))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.hasher.update(bytes);
+        self.len += bytes.len() as u64;
+        Ok(())
     }
 }
