@@ -37,7 +37,7 @@ use cost::Cost;
 use ours::Turn;
 use peer::{Bench, Peer};
 use samples::{Samples, Side};
-use streams::{Model, Outcome};
+use streams::{Model, Outcome, Prompts, Weights};
 
 /// Rounds when nobody says how many.
 const ROUNDS: u32 = 2;
@@ -307,10 +307,13 @@ impl Session<'_> {
                 Side::Peer => {
                     let peer = self.peer.as_ref().context("there is no peer")?;
                     let file = path.with_file_name(format!("{name}-bf16.gguf"));
-                    streams::Server::peer(peer.server(), &file).await?
+                    streams::Server::peer(peer.server(), &file, Weights::Copied).await?
                 }
             };
-            let first = server.requests(1, FIRST_PROMPT, 1).await.context("the first request")?;
+            let first = server
+                .requests(&Prompts::new(Prompts::WARM_UP, 1, FIRST_PROMPT), 1)
+                .await
+                .context("the first request")?;
             if side == Side::Peer && model == Model::BIG {
                 samples.extend(side, "load-first-token", &[server.start_s + first.first_token_s]);
                 samples.extend(
@@ -319,10 +322,10 @@ impl Session<'_> {
                     &server.private_mib().into_iter().collect::<Vec<_>>(),
                 );
             }
-            for _ in 0..repeats {
+            for repeat in 0..repeats {
                 for &count in counts {
-                    let Outcome { tokens_per_s, first_token_s } =
-                        server.requests(count, streams::PROMPT_TOKENS, tokens).await?;
+                    let prompts = Prompts::new(repeat, count, streams::PROMPT_TOKENS);
+                    let Outcome { tokens_per_s, first_token_s } = server.requests(&prompts, tokens).await?;
                     samples.extend(side, &format!("{name}-{count}-streams"), &[tokens_per_s]);
                     samples.extend(side, &format!("{name}-{count}-streams-first-ms"), &[first_token_s * 1e3]);
                 }

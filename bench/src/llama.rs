@@ -1,9 +1,11 @@
 //! `bench llama`: a GGUF file through router, node and the engine llama-cpp, beside llama-server with the same file.
 //!
 //! Both have the same threads, room for the same sequences, and get the same requests over HTTP; see [`streams`]. Both are
-//! there from the beginning to the end, and their turns follow on one another request by request, because a machine that is
-//! shared changes its speed from minute to minute: ours first in even turns, the peer first in odd ones. Where memory does not
-//! hold the file twice (`--one-at-a-time`) they are started in turn, each for all numbers of requests of a round.
+//! there from the beginning to the end, and their turns follow on one another request by request, with the same prompts,
+//! because a machine that is shared changes its speed from minute to minute: ours first in even turns, the peer first in odd
+//! ones. The peer copies the weights, which is its best. Where memory does not hold the file twice, either it maps the file as
+//! ours does (`--peer-maps`, its usual way), or they are started in turn, each for all numbers of requests of a round
+//! (`--one-at-a-time`).
 //!
 //! [`streams`]: crate::cpu::streams
 
@@ -15,7 +17,7 @@ use clap::Args;
 
 use crate::Common;
 use crate::cpu::peer::Peer;
-use crate::cpu::streams::{PROMPT_TOKENS, Server};
+use crate::cpu::streams::{PROMPT_TOKENS, Prompts, Server, Weights};
 use crate::record::Row;
 use crate::statistics::median;
 
@@ -49,6 +51,9 @@ pub struct LlamaArguments {
     /// Only one of them runs at a time, for a file that memory does not hold twice
     #[arg(long)]
     one_at_a_time: bool,
+    /// The peer maps the file instead of copying it, so that both share the system's pages of it
+    #[arg(long)]
+    peer_maps: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,16 +75,20 @@ pub fn run(arguments: &LlamaArguments, common: &Common) -> Result<Vec<Row>> {
     let (mut ours, mut theirs) = (none.clone(), none);
     let sides =
         |turn: u32| if turn.is_multiple_of(2) { [Side::Ours, Side::Peer] } else { [Side::Peer, Side::Ours] };
+    let weights = if arguments.peer_maps { Weights::Mapped } else { Weights::Copied };
     let start = async |side| {
         let server = match (side, &peer) {
             (Side::Ours, _) => Server::ours(common, &arguments.file).await.context("the product")?,
             (Side::Peer, Some(peer)) => {
-                Server::peer(peer.server(), &arguments.file).await.context("llama-server")?
+                Server::peer(peer.server(), &arguments.file, weights).await.context("llama-server")?
             }
             (Side::Peer, None) => return Ok(None),
         };
         // Loads the model, where that waits for a request.
-        server.requests(1, PROMPT_TOKENS, 1).await.context("the first request")?;
+        server
+            .requests(&Prompts::new(Prompts::WARM_UP, 1, PROMPT_TOKENS), 1)
+            .await
+            .context("the first request")?;
         anyhow::Ok(Some(server))
     };
     runtime.block_on(async {
@@ -88,9 +97,9 @@ pub fn run(arguments: &LlamaArguments, common: &Common) -> Result<Vec<Row>> {
                 for side in sides(round) {
                     let Some(server) = start(side).await? else { continue };
                     let samples = side.of(&mut ours, &mut theirs);
-                    for _ in 0..REPEATS {
+                    for turn in round * REPEATS..(round + 1) * REPEATS {
                         for (streams, samples) in arguments.streams.iter().zip(&mut *samples) {
-                            samples.push(measure(arguments, &server, *streams).await?);
+                            samples.push(measure(arguments, &server, turn, *streams).await?);
                         }
                     }
                 }
@@ -104,7 +113,7 @@ pub fn run(arguments: &LlamaArguments, common: &Common) -> Result<Vec<Row>> {
                     let server = if side == Side::Ours { &servers.0 } else { &servers.1 };
                     let Some(server) = server else { continue };
                     let samples = &mut side.of(&mut ours, &mut theirs)[which];
-                    samples.push(measure(arguments, server, *streams).await?);
+                    samples.push(measure(arguments, server, turn, *streams).await?);
                 }
             }
         }
@@ -130,8 +139,9 @@ impl Side {
     }
 }
 
-/// Tokens a second of so many requests at once.
-async fn measure(arguments: &LlamaArguments, server: &Server, streams: u32) -> Result<f64> {
+/// Tokens a second of so many requests at once; of a turn they are the same for both sides.
+async fn measure(arguments: &LlamaArguments, server: &Server, turn: u32, streams: u32) -> Result<f64> {
     tokio::time::sleep(REST).await;
-    Ok(server.requests(streams, PROMPT_TOKENS, arguments.tokens).await?.tokens_per_s)
+    let prompts = Prompts::new(turn, streams, PROMPT_TOKENS);
+    Ok(server.requests(&prompts, arguments.tokens).await?.tokens_per_s)
 }

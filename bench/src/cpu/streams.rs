@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rand::RngExt as _;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -43,12 +44,42 @@ impl Model {
     pub const BIG: Model = Model { name: "20b" };
 }
 
+/// The prompts of requests that begin together, all different. In one turn they are the same for both sides: what a mixture of
+/// experts has to read depends on them.
+pub struct Prompts {
+    texts: Vec<String>,
+    /// Of each.
+    tokens: u32,
+}
+
+impl Prompts {
+    /// The turn before the first.
+    pub const WARM_UP: u32 = u32::MAX;
+
+    /// Others in each turn and for each `count`.
+    pub fn new(turn: u32, count: u32, tokens: u32) -> Prompts {
+        let mut random = StdRng::seed_from_u64(u64::from(turn) << 32 | u64::from(count));
+        let mut letter = || char::from(LETTERS[random.random_range(0..LETTERS.len())]).to_string();
+        let mut text = || (0..tokens).map(|_| letter()).collect::<Vec<_>>().join(" ");
+        Prompts { texts: (0..count).map(|_| text()).collect(), tokens }
+    }
+}
+
 /// Of requests that began together.
 pub struct Outcome {
     /// Of all answers, from the first byte sent to the last event.
     pub tokens_per_s: f64,
     /// Median.
     pub first_token_s: f64,
+}
+
+/// How llama-server holds a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weights {
+    /// In memory of its own, in huge pages: the fastest.
+    Copied,
+    /// Where the file is mapped, which is its default.
+    Mapped,
 }
 
 /// A process that answers `/v1/completions`.
@@ -89,12 +120,15 @@ impl Server {
     }
 
     /// llama-server, with the model of this file.
-    pub async fn peer(mut command: Command, file: &Path) -> Result<Server> {
+    pub async fn peer(mut command: Command, file: &Path, weights: Weights) -> Result<Server> {
         let start = Instant::now();
         let folder = tempfile::tempdir()?;
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let threads = super::THREADS.to_string();
-        command.arg("-m").arg(file).args(["-lm", "none", "-t", &threads, "-tb", &threads]);
+        command.arg("-m").arg(file).args(["-t", &threads, "-tb", &threads]);
+        if weights == Weights::Copied {
+            command.args(["-lm", "none"]);
+        }
         command.args(["--host", "127.0.0.1", "--port", &address.port().to_string()]);
         command.args(["-np", &SEQUENCES.to_string(), "-c", &(SEQUENCES * CONTEXT).to_string()]);
         // Every prompt is new: room for old ones is of no use to it.
@@ -140,18 +174,19 @@ impl Server {
         format!("it logged:\n{}", lines[lines.len().saturating_sub(15)..].join("\n"))
     }
 
-    /// `count` requests at once, each with a prompt of its own that was never sent before.
-    pub async fn requests(&self, count: u32, prompt_tokens: u32, tokens: u32) -> Result<Outcome> {
-        let all = timeout(REQUESTS_LIMIT, self.together(count, prompt_tokens, tokens)).await;
+    /// A request with each of these prompts, all at once. They have to be new to the server.
+    pub async fn requests(&self, prompts: &Prompts, tokens: u32) -> Result<Outcome> {
+        let all = timeout(REQUESTS_LIMIT, self.together(prompts, tokens)).await;
         let all = all.with_context(|| format!("longer than {} s", REQUESTS_LIMIT.as_secs()))?;
         all.with_context(|| self.last_words())
     }
 
-    async fn together(&self, count: u32, prompt_tokens: u32, tokens: u32) -> Result<Outcome> {
+    async fn together(&self, prompts: &Prompts, tokens: u32) -> Result<Outcome> {
         let mut connections = Vec::new();
-        for _ in 0..count {
-            connections.push((Connection::open(self.address).await?, self.request(prompt_tokens, tokens)));
+        for prompt in &prompts.texts {
+            connections.push((Connection::open(self.address).await?, self.request(prompt, tokens)));
         }
+        let count = u32::try_from(connections.len())?;
         let start = now();
         let mut running = JoinSet::new();
         for (mut connection, request) in connections {
@@ -162,7 +197,7 @@ impl Server {
             let streamed = streamed??;
             let text = String::from_utf8_lossy(&streamed.body);
             ensure!(streamed.status == 200, "refused with {}: {text}", streamed.status);
-            check_usage(&text, prompt_tokens, tokens)?;
+            check_usage(&text, prompts.tokens, tokens)?;
             let first = streamed.times.first().context("an answer without events")?;
             firsts.push((first - start) as f64 / 1e9);
             last = last.max(*streamed.times.last().unwrap_or(first));
@@ -171,14 +206,9 @@ impl Server {
         Ok(Outcome { tokens_per_s: f64::from(count * tokens) / seconds, first_token_s: median(&mut firsts) })
     }
 
-    fn request(&self, prompt_tokens: u32, tokens: u32) -> Vec<u8> {
-        let mut random = rand::rng();
-        let letter = |random: &mut rand::rngs::ThreadRng| {
-            char::from(LETTERS[random.random_range(0..LETTERS.len())]).to_string()
-        };
-        let letters: Vec<String> = (0..prompt_tokens).map(|_| letter(&mut random)).collect();
+    fn request(&self, prompt: &str, tokens: u32) -> Vec<u8> {
         let body = json!({
-            "model": self.model, "prompt": letters.join(" "), "max_tokens": tokens, "ignore_eos": true,
+            "model": self.model, "prompt": prompt, "max_tokens": tokens, "ignore_eos": true,
             "temperature": 0, "stream": true, "stream_options": {"include_usage": true},
         });
         post("/v1/completions", &body.to_string())
