@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use engine_protocol::{Prompt, Sampling, Token};
+use engine_protocol::{Prompt, Sampling, Settings, Token};
 use engine_sdk::philox;
 use engine_testkit::build::{engine_dir, workspace_root};
 use engine_testkit::suite::{Bench, Subject};
@@ -168,7 +168,9 @@ fn both_engines_draw_the_same_tokens_up_to_their_number_formats() {
     let subject = Subject::new(engine_dir("gpt-oss"), own);
     let read = |file: &str| std::fs::read(workspace_root().join("assets/demo-model").join(file));
     let normalizers = Normalizers(Store::open("model.safetensors.index.json", read, read).unwrap());
-    let (mut ours, _) = Bench::load(&subject, &settings(512, 1)).unwrap();
+    // Always where every run has it: a device of llama.cpp need not be one of ours.
+    let on_the_cpu = Settings { devices: Vec::new(), ..settings(512, 1) };
+    let (mut ours, _) = Bench::load(&subject, &on_the_cpu).unwrap();
     let (mut equal, mut replies, mut different_answers) = (0, 0, std::collections::HashSet::new());
     for (name, sampling) in cases() {
         for seed in SEEDS {

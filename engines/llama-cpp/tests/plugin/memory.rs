@@ -9,7 +9,7 @@ use engine_protocol::{Settings, ToNode};
 use engine_testkit::suite::Bench;
 use gpt_oss_synth::{Family, LargeKind, LargeShape, write_large_gguf};
 
-use crate::{demo, family, greedy, llama_cpp_is_missing, settings, subject};
+use crate::{a_driver_takes_memory, demo, family, greedy, llama_cpp_is_missing, settings, subject};
 
 const CONTEXT: u32 = 2048;
 const SEQUENCES: u32 = 4;
@@ -26,7 +26,7 @@ fn private_bytes(process: u32) -> Option<u64> {
 
 #[test]
 fn no_model_takes_more_than_was_estimated() {
-    if llama_cpp_is_missing() {
+    if llama_cpp_is_missing() || a_driver_takes_memory() {
         return;
     }
     let (demo, llama) = (demo(), family(Family::Llama));
@@ -66,7 +66,7 @@ fn largest_in_huge_pages(process: u32) -> Option<u64> {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_large_kv_is_asked_for_in_huge_pages() {
-    if llama_cpp_is_missing() {
+    if llama_cpp_is_missing() || a_driver_takes_memory() {
         return;
     }
     // Of each token 1 KiB: 128 MiB in all.
@@ -148,7 +148,7 @@ fn no_large_model_takes_more_than_was_estimated() {
         println!("skipped: LLAMA_CPP_MEMORY_LARGE names no folder for files of several gigabytes");
         return;
     };
-    if llama_cpp_is_missing() {
+    if llama_cpp_is_missing() || a_driver_takes_memory() {
         return;
     }
     for shape in LARGE {
