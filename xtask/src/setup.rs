@@ -18,6 +18,9 @@ const LOADERS: &[&str] = &[
     "/usr/lib/libvulkan.so.1",
 ];
 
+/// Seconds for another apt that is at work, such as that of a system which updates itself; its own choice is to fail at once.
+const APT_WAITS: &str = "-oDPkg::Lock::Timeout=300";
+
 /// What the set-up has put in place.
 pub struct Tools {
     /// The Python of the virtual environment, with the `openai` and `huggingface_hub` packages.
@@ -153,7 +156,8 @@ pub fn apt_install(package: &str, why: &str) -> Result<()> {
         sudo.push("sudo");
     }
     let apt = |words: &[&str]| {
-        let line: Vec<_> = sudo.iter().copied().chain(["apt-get"]).chain(words.iter().copied()).collect();
+        let start = sudo.iter().copied().chain(["apt-get", APT_WAITS]);
+        let line: Vec<_> = start.chain(words.iter().copied()).collect();
         shell::run(shell::command(line[0]).args(&line[1..]).env("DEBIAN_FRONTEND", "noninteractive"))
     };
     apt(&["update", "-qq"])?;
