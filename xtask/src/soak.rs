@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: builds the service and the soak, and runs it. Its last line sums up; a broken promise fails it.
+//! `cargo xtask soak`: builds the soak, which builds what it serves with, and runs it. Its last line sums up; a broken promise fails it.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::build::{self, binary_name};
-use crate::shell;
+use crate::{llama_cpp, shell};
 
 #[derive(Args)]
 #[command(disable_help_flag = true)]
@@ -17,7 +17,7 @@ pub struct SoakArguments {
 }
 
 pub fn run(arguments: &SoakArguments) -> Result<()> {
-    build::products(true)?;
+    llama_cpp::install()?;
     let program = build::build(true, &["system-tests"])?.join(binary_name("soak"));
     shell::run(shell::command(program).args(&arguments.arguments))
 }

@@ -56,6 +56,7 @@ mod run {
         };
         let nodes = arguments.nodes.unwrap_or(if arguments.reloads.is_some() { 1 } else { 2 });
         println!("soak seed {}", arguments.seed);
+        eprintln!("building what is not up to date");
         let Arguments { seed, engine, clients, .. } = arguments;
         let report = Soak { seed, engine, trouble, nodes, clients }.run().await;
         let complaints = report.complaints();

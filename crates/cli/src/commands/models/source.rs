@@ -5,6 +5,9 @@ use std::path::Path;
 use admin_api::RegisterModel;
 use anyhow::{Context, Result, bail};
 
+const HINT: &str =
+    "hint: name a folder with config.json and the weights, a gguf file, or a repository as org/name";
+
 /// Sets the one field of `body` that names the source. Nothing is guessed: `org/name` that is a folder here too is an
 /// error that names both ways to say it.
 pub fn fill(source: &str, body: &mut RegisterModel) -> Result<()> {
@@ -15,13 +18,12 @@ pub fn fill(source: &str, body: &mut RegisterModel) -> Result<()> {
     let path = Path::new(source);
     if is_path(source) {
         let folder = std::path::absolute(path).with_context(|| format!("`{source}` is no path"))?;
+        let shown = folder.display();
+        let attributes =
+            std::fs::metadata(&folder).with_context(|| format!("cannot read {shown}\n{HINT}"))?;
         let is_gguf = folder.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
-        if !(folder.is_dir() || is_gguf && folder.is_file()) {
-            bail!(
-                "{} is neither a folder nor a gguf file\n\
-                 hint: name a folder with config.json and the weights, a gguf file, or a repository as org/name",
-                folder.display()
-            );
+        if !(attributes.is_dir() || is_gguf && attributes.is_file()) {
+            bail!("{shown} is neither a folder nor a gguf file\n{HINT}");
         }
         let folder = std::fs::canonicalize(&folder).unwrap_or(folder);
         let text = folder.to_str().with_context(|| format!("the path {} is no UTF-8", folder.display()))?;
@@ -82,5 +84,20 @@ mod tests {
             let error = filled(source).expect_err(source);
             assert!(error.to_string().contains("hint: "), "{source}: {error}");
         }
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_told_from_one_that_is_no_model() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("model.gguf");
+        let source = path.to_str().expect("UTF-8");
+        let missing = filled(source).expect_err("nothing is there");
+        assert!(format!("{missing:#}").contains("cannot read"), "{missing:#}");
+        let kind = missing.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        assert_eq!(kind, Some(std::io::ErrorKind::NotFound), "{missing:#}");
+        let text = dir.path().join("notes.txt");
+        std::fs::write(&text, "words").expect("the folder is writable");
+        let other = filled(text.to_str().expect("UTF-8")).expect_err("it is no model");
+        assert!(other.to_string().contains("neither a folder nor a gguf file"), "{other:#}");
     }
 }
