@@ -15,6 +15,10 @@ pub struct BuildArguments {
     pub release: bool,
 }
 
+/// Packages that are always named together, one a line: cargo compiles a dependency once for each set of features, and which
+/// those are depends on the packages that a command names.
+const PRODUCTS: &str = include_str!("../../crates/engine-testkit/products.txt");
+
 /// The packages that are engine plugins, with the folder that holds their `manifest.json`.
 const PLUGINS: &[(&str, &str)] = &[("echo", "engines/echo"), ("gpt-oss-plugin", "engines/gpt-oss/plugin")];
 
@@ -26,10 +30,9 @@ pub fn run(arguments: &BuildArguments) -> Result<()> {
 
 /// The binary, the local hub of demo and tests, and the plugins laid out; gives the folder they lie in.
 pub fn products(release: bool) -> Result<PathBuf> {
-    let plugins = PLUGINS.iter().map(|(package, _)| *package);
-    let packages: Vec<_> =
-        ["llm-router", "fixture-hub", "gpt-oss-selftest"].into_iter().chain(plugins).collect();
-    let bin_dir = build(release, &packages)?;
+    let programs = ["llm-router", "fixture-hub", "gpt-oss-selftest"];
+    let targets: Vec<_> = programs.iter().flat_map(|name| ["--bin", name]).chain(["--lib"]).collect();
+    let bin_dir = build_targets(release, PRODUCTS.lines(), &targets)?;
     for (package, folder) in PLUGINS {
         lay_out(package, &shell::root().join(folder), &bin_dir, &bin_dir, |_| {})?;
     }
@@ -82,13 +85,27 @@ pub fn metal_bin(arguments: &MetalBinArguments) -> Result<()> {
     shell::run(shell::command(program).arg("--metal-bin").arg("--from").arg(from).arg("--out").arg(out))
 }
 
+/// One program of [`PRODUCTS`], not optimized.
+pub fn program(name: &str) -> Result<PathBuf> {
+    Ok(build_targets(false, PRODUCTS.lines(), &["--bin", name])?.join(binary_name(name)))
+}
+
 /// Builds these packages and gives the folder their products lie in.
 pub fn build(release: bool, packages: &[&str]) -> Result<PathBuf> {
+    build_targets(release, packages.iter().copied(), &[])
+}
+
+fn build_targets<'a>(
+    release: bool,
+    packages: impl Iterator<Item = &'a str>,
+    targets: &[&str],
+) -> Result<PathBuf> {
     let mut command = shell::cargo();
     command.args(["build", "--locked"]);
     for package in packages {
         command.args(["--package", package]);
     }
+    command.args(targets);
     if release {
         command.arg("--release");
     }

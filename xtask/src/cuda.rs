@@ -38,7 +38,7 @@ pub fn kernels() -> Result<()> {
         return Ok(());
     }
     let libraries = nvrtc()?;
-    let program = build::build(false, &[CHECK])?.join(build::binary_name(CHECK));
+    let program = build::program(CHECK)?;
     let variable = if cfg!(windows) { "PATH" } else { "LD_LIBRARY_PATH" };
     let before = std::env::var_os(variable).unwrap_or_default();
     let paths = std::iter::once(libraries).chain(std::env::split_paths(&before));

@@ -170,13 +170,20 @@ fn artifacts(said: &str) -> impl Iterator<Item = Artifact> {
     said.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
+/// Packages that are always named together, one a line: cargo compiles a dependency once for each set of features, and which
+/// those are depends on the packages that a command names.
+const PRODUCTS: &str = include_str!("../products.txt");
+
 /// What cargo says of it, a line of JSON for each thing.
 fn cargo_build(package: &str, what: &[&str]) -> Result<String> {
     let profile = profile_dir()?;
     let target = profile.parent().context("the profile's folder lies in no folder")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.current_dir(workspace_root()).args(["build", "--message-format=json", "--package", package]);
+    command.current_dir(workspace_root()).args(["build", "--message-format=json"]);
+    let is_product = PRODUCTS.lines().any(|product| product == package);
+    let together = if is_product { PRODUCTS } else { package };
+    command.args(together.lines().flat_map(|package| ["--package", package]));
     command.args(what).arg("--target-dir").arg(target);
     if profile.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");

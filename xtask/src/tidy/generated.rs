@@ -34,7 +34,7 @@ pub fn write() -> Result<()> {
 }
 
 fn documents() -> Result<Vec<(&'static str, String)>> {
-    let binary = build::build(false, &["llm-router"])?.join(build::binary_name("llm-router"));
+    let binary = build::program("llm-router")?;
     DOCUMENTS
         .iter()
         .map(|(file, words)| Ok((*file, shell::output(shell::command(&binary).args(*words))?)))
