@@ -174,6 +174,11 @@ fn artifacts(said: &str) -> impl Iterator<Item = Artifact> {
 /// those are depends on the packages that a command names.
 const PRODUCTS: &str = include_str!("../products.txt");
 
+/// What `cargo xtask build --release` makes of them: with optimization at link time the kinds of targets decide too.
+/// All their libraries, and these.
+const OPTIMIZED_TOGETHER: [&str; 6] =
+    ["--bin", "llm-router", "--bin", "fixture-hub", "--bin", "gpt-oss-selftest"];
+
 /// What cargo says of it, a line of JSON for each thing.
 fn cargo_build(package: &str, what: &[&str]) -> Result<String> {
     let profile = profile_dir()?;
@@ -187,6 +192,10 @@ fn cargo_build(package: &str, what: &[&str]) -> Result<String> {
     command.args(what).arg("--target-dir").arg(target);
     if profile.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");
+        if is_product {
+            command.args(OPTIMIZED_TOGETHER);
+            command.args((!what.contains(&"--lib")).then_some("--lib"));
+        }
     }
     let out = command.output().context("cargo cannot be started")?;
     if !out.status.success() {
