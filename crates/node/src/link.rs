@@ -115,7 +115,16 @@ pub async fn keep(node: Arc<Node>, index: usize, router: Reach) {
                     }
                 };
                 let error = served.err().unwrap_or_else(|| "it closed the connection".to_owned());
-                tracing::warn!(node = node.info.id, router, error, "the router is lost");
+                if node.draining.is_cancelled() {
+                    tracing::info!(
+                        node = node.info.id,
+                        router,
+                        error,
+                        "the router has ended before this node"
+                    );
+                } else {
+                    tracing::warn!(node = node.info.id, router, error, "the router is lost");
+                }
                 set(&node, index, LinkState::Unreachable { reason: error });
                 if since.elapsed() >= GOOD_AFTER {
                     pause = PAUSE_MIN;

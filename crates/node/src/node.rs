@@ -138,7 +138,7 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
         counters: Counters::default(),
         requests_running: AtomicU32::new(0),
         requests_waiting: AtomicU32::new(0),
-        draining: CancellationToken::new(),
+        draining: shutdown.clone(),
         end: CancellationToken::new(),
         tasks: TaskTracker::new(),
         changed: watch::Sender::new(0),
@@ -154,14 +154,13 @@ pub async fn start(config: Config, shutdown: CancellationToken) -> Result<Runnin
     node.tasks.spawn(Arc::clone(&node.memory).run(node.end.clone()));
     node.tasks.spawn(node.engines.clone().follow(node.end.clone()));
     node.tasks.spawn(tell_of_engines(Arc::clone(&node)));
-    let main = tokio::spawn(run(Arc::clone(&node), shutdown));
+    let main = tokio::spawn(run(Arc::clone(&node)));
     Ok(Running { node, main })
 }
 
-async fn run(node: Arc<Node>, shutdown: CancellationToken) {
-    shutdown.cancelled().await;
+async fn run(node: Arc<Node>) {
+    node.draining.cancelled().await;
     tracing::info!(node = node.info.id, "the node ends: no new requests");
-    node.draining.cancel();
     node.touch();
     let mut changed = node.changed.subscribe();
     let idle = async {
