@@ -10,12 +10,12 @@ use futures_util::future::join_all;
 use node::Config;
 use node_api::{
     EngineCommand, EngineReply, FinishReason, GenerateEvent, GenerateRequest, ModelAction, ModelCommand,
-    ModelSettings, ModelState, ModelStatus, NodeStatus, ReplicaRole,
+    ModelSettings, ModelState, ModelStatus, NodeStatus,
 };
 use serde_json::{Value, json};
 
 use crate::fault::{Fault, MODEL, fault_with};
-use crate::support::{Reply, collect, is_there, signal, within};
+use crate::support::{Reply, collect, is_there, serving, signal, within};
 
 /// A node with version 0.1.0 of the engine and a model of it that is ready.
 async fn lab(settings: ModelSettings, options: Value, change: impl FnOnce(&mut Config)) -> Fault {
@@ -55,10 +55,6 @@ impl Fault {
 
     /// The workers that serve.
     async fn serving(&self, count: usize) -> Vec<u32> {
-        let serving = |status: &NodeStatus| -> Vec<u32> {
-            let replicas = status.models[0].replicas.iter();
-            replicas.filter(|r| r.role == ReplicaRole::Serving).map(|r| r.worker).collect()
-        };
         serving(&self.until("workers serve", |status| serving(status).len() == count).await)
     }
 }

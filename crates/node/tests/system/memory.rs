@@ -5,12 +5,12 @@ use std::time::Duration;
 use node::MemoryLimits;
 use node_api::{
     ApiError, DesiredModel, DesiredModels, GenerateEvent, GenerateRequest, ModelSettings, ModelState,
-    ModelStatus, NodeStatus, ReplicaRole, Sampling,
+    ModelStatus, NodeStatus, Sampling,
 };
 use serde_json::{Value, json};
 
 use crate::fault::fault_model;
-use crate::support::{Reply, Rig, collect, request, rig_with, within};
+use crate::support::{Reply, Rig, collect, request, rig_with, serving, within};
 
 const GIB: u64 = 1 << 30;
 /// Tests do not wait the whole ten seconds.
@@ -132,9 +132,7 @@ async fn replicas_take_a_device_each() {
     let models = [("org/a", of_gib(5))];
     let world = World::on("sim:0=8GiB,sim:1=8GiB", "sim:0,sim:1", limits(), &models, 2).await;
     world.serves("org/a").await;
-    let serve =
-        |s: &NodeStatus| s.models[0].replicas.iter().filter(|r| r.role == ReplicaRole::Serving).count() == 2;
-    let status = world.rig.until("two replicas that serve", serve).await;
+    let status = world.rig.until("two replicas that serve", |s| serving(s).len() == 2).await;
     let replicas = &status.models[0].replicas;
     let mut devices: Vec<&str> = replicas
         .iter()

@@ -246,6 +246,12 @@ pub async fn wait_for(link: &NodeLink, what: &str, wanted: impl Fn(&ModelState) 
     status.models[0].state.clone()
 }
 
+/// The workers that serve the first model.
+pub fn serving(status: &NodeStatus) -> Vec<u32> {
+    let replicas = status.models[0].replicas.iter();
+    replicas.filter(|r| r.role == ReplicaRole::Serving).map(|r| r.worker).collect()
+}
+
 /// Whether the process is there; one that has ended and is not reaped counts.
 #[cfg(unix)]
 pub fn is_there(pid: u32) -> bool {
